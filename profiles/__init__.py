@@ -1,0 +1,1 @@
+"""Measured data shipped with treeopt: hardware, models and rank profiles."""

@@ -1,0 +1,77 @@
+"""How much better any tree could be: upper bounds for costs that depend on the widths per level.
+
+A tree of N nodes and depth D has at most the E of the best such tree and takes at least the time of the narrowest
+one (a step's time does not fall when a level gets wider, see `StepCost`). Where that bound is not met, product-form
+f allows a finer one: split the trees by their widest level m. Those with m <= w have at most the E of the best tree
+whose levels are at most w wide, known exactly; those with m > w take at least the time of a tree with one level of
+w + 1 and the others of 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from treeopt.cost.base import StepCost
+from treeopt.frontier import Family
+from treeopt.grid import Options
+from treeopt.ranks.model import FloatArray
+
+# Caps on the nodes with children per level that are tried; a tree wider than the last is bounded by the uncapped one.
+WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+
+
+def narrow_bound(trees: Options, cost: StepCost, batches: Sequence[int], context: int) -> FloatArray:
+    """`[batches, C]` upper bound on tokens/s of any tree with the nodes and depth of each option.
+
+    `trees` must hold the largest E of every (N, D).
+    """
+    batch = np.array(batches, dtype=np.int64)[:, None]
+    fastest = cost.step_time_s(batch, trees.nodes, trees.depth, trees.narrowest, context)
+    return batch * trees.upper_tokens / fastest
+
+
+def width_bound(
+    trees: Options, by_width: Sequence[Sequence[Family]], cost: StepCost, batch: int, context: int
+) -> FloatArray:
+    """`[C]` the finer upper bound on tokens/s at one batch size, for product-form f.
+
+    Args:
+        trees: options that hold the largest E of every (N, D).
+        by_width: for each of `WIDTHS`, the families whose levels are at most that wide.
+        cost: the price.
+        batch: B.
+        context: L.
+    """
+    bound = np.zeros(len(trees.nodes))
+    below = 0
+    for width, families in zip((*WIDTHS, None), (*by_width, None), strict=True):
+        tokens = trees.upper_tokens if families is None else _capped_tokens(trees, families)
+        fastest = _fastest_with_a_level_of(below + 1, trees, cost, batch, context)
+        bound = np.maximum(bound, batch * tokens / fastest)
+        below = width or below
+    return bound
+
+
+def _capped_tokens(trees: Options, families: Sequence[Family]) -> FloatArray:
+    """Largest E of width-capped trees of each option's N and D (at most N, for fewer nodes may exist)."""
+    tokens = np.ones(len(trees.nodes))
+    for depth, family in enumerate(families, start=1):
+        at = np.flatnonzero(trees.depth >= depth)
+        best = family.expected_tokens
+        tokens[at] = best[np.minimum(trees.nodes[at], len(best)) - 1]
+    return np.minimum(tokens, trees.upper_tokens)
+
+
+def _fastest_with_a_level_of(width: int, trees: Options, cost: StepCost, batch: int, context: int) -> FloatArray:
+    fastest = np.full(len(trees.nodes), np.inf)
+    for level in range(trees.widths.shape[1]):
+        widths = trees.narrowest
+        # Only the root stands on level 0, and a level that the tree does not have cannot be its widest.
+        possible = (trees.depth > level) & (trees.nodes > width) & ((level > 0) | (width == 1))
+        if possible.any():
+            widths[:, level] = np.where(possible, width, widths[:, level])
+            time_s = cost.step_time_s(batch, trees.nodes, trees.depth, widths, context)
+            fastest = np.where(possible, np.minimum(fastest, time_s), fastest)
+    return fastest

@@ -1,0 +1,95 @@
+"""Which neighbouring batch sizes share one tree: fewest trees for a stated loss, by dynamic programming."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from treeopt.errors import SearchError
+from treeopt.ranks.model import FloatArray, IntArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharing:
+    """How far neighbours may share: a batch size loses at most `max_loss` of its best, unless `max_trees` forces more.
+
+    Raises:
+        SearchError: a loss outside [0, 1) or fewer than one tree.
+    """
+
+    max_loss: float = 0.01
+    max_trees: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.max_loss < 1.0:
+            raise SearchError(
+                f"a sharing loss of {self.max_loss:g}", hint="give a share from 0 to below 1, such as 0.01"
+            )
+        if self.max_trees is not None and self.max_trees < 1:
+            raise SearchError(f"--max-trees {self.max_trees} leaves no bucket", hint="give 1 or more")
+
+
+class Bucket(NamedTuple):
+    """Batch sizes `first`..`last` (indices) run `option`; each loses at most `loss` of its own best."""
+
+    first: int
+    last: int
+    option: int
+    loss: float
+
+
+def share(value: FloatArray, *, size: IntArray, tie: float, sharing: Sharing) -> list[Bucket]:
+    """Split the batch sizes into buckets.
+
+    Args:
+        value: `[batches, options]` what is maximised, -inf where an option is not allowed; option 0 always is.
+        size: `[options]` nodes, by which ties are broken.
+        tie: options within this share of the best one tie.
+        sharing: how much may be lost for how many buckets.
+
+    Among all partitions into runs of neighbours the result has the fewest buckets whose losses stay within
+    `sharing.max_loss`, and among those the smallest largest loss, then the smallest sum; if `sharing.max_trees` is
+    fewer, the smallest largest loss with that many.
+    """
+    loss = 1.0 - value / value.max(axis=1, keepdims=True)
+    least = _interval_losses(loss)
+    n = len(loss)
+    most = n if sharing.max_trees is None else min(sharing.max_trees, n)
+    worst = np.full((most + 1, n + 1), np.inf)
+    total = np.full((most + 1, n + 1), np.inf)
+    start = np.zeros((most + 1, n + 1), dtype=np.int64)
+    worst[0, 0] = total[0, 0] = 0.0
+    used = most
+    for k in range(1, most + 1):
+        for end in range(1, n + 1):
+            highest = np.maximum(worst[k - 1, :end], least[:end, end - 1])
+            summed = total[k - 1, :end] + least[:end, end - 1]
+            best = np.lexsort((summed, highest))[0]
+            worst[k, end], total[k, end], start[k, end] = highest[best], summed[best], best
+        if worst[k, n] <= sharing.max_loss:
+            used = k
+            break
+    edges = [n]
+    for k in range(used, 0, -1):
+        edges.append(int(start[k, edges[-1]]))
+    edges.reverse()
+    return [_pick(loss, size, tie, first, end - 1) for first, end in pairwise(edges)]
+
+
+def _interval_losses(loss: FloatArray) -> FloatArray:
+    """`[n, n]` least possible largest loss of one option over the batch sizes i..j."""
+    n = len(loss)
+    least = np.full((n, n), np.inf)
+    for first in range(n):
+        least[first, first:] = np.maximum.accumulate(loss[first:], axis=0).min(axis=1)
+    return least
+
+
+def _pick(loss: FloatArray, size: IntArray, tie: float, first: int, last: int) -> Bucket:
+    largest = loss[first : last + 1].max(axis=0)
+    ties = np.flatnonzero(largest <= largest.min() + tie)
+    option = int(ties[np.lexsort((largest[ties], size[ties]))[0]])
+    return Bucket(first, last, option, float(largest[option]))

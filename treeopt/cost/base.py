@@ -1,0 +1,37 @@
+"""What the search asks of a cost model: one function on arrays, and the ridge."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+IntLike = npt.NDArray[np.int64] | int
+FloatArray = npt.NDArray[np.float64]
+
+
+class StepCost(Protocol):
+    """The price of one serving step; a roofline, a fit or a table can stand behind it.
+
+    The search relies on two properties: at fixed batch, nodes and context the time does not fall when a tree gets
+    deeper or one of its levels wider. In `nodes` it may do anything (tiles, padding and kernel switches do).
+    """
+
+    @property
+    def ridge_tokens(self) -> float:
+        """Tokens per step at which streaming the weights takes as long as the arithmetic."""
+
+    def step_time_s(
+        self, batch: IntLike, nodes: IntLike, depth: IntLike, widths: npt.NDArray[np.int64], context: IntLike
+    ) -> FloatArray:
+        """Seconds per step for every element of the broadcast inputs.
+
+        Args:
+            batch: `[...]` running requests B.
+            nodes: `[...]` tokens a request verifies, root included; 1 is plain decoding, which runs no drafter.
+            depth: `[...]` D, the deepest path.
+            widths: `[..., D_max]` nodes with children at depth 0..D_max-1 (what the drafter's pass at that depth
+                processes), 0 from `depth` on.
+            context: `[...]` committed tokens L per request.
+        """

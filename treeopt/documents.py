@@ -1,0 +1,288 @@
+"""YAML and JSON files: read with the line of every value, written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from treeopt.errors import FileFormatError, InputError
+
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_REQUIRED: Final = object()
+
+Keys = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """One parsed file: its value, and enough to say where in the file a value stands."""
+
+    name: str
+    text: str
+    value: Any
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the file's bytes, as plans record it."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def error(self, message: str, *keys: str | int, hint: str) -> FileFormatError:
+        """An error that names this file and the line of the value under `keys`."""
+        line = _line_of(self.text, keys)
+        return FileFormatError(f"{self.name}:{line}: {message}", hint=hint)
+
+    @property
+    def root(self) -> Field:
+        """The whole value, as the field that checks start from."""
+        return Field(document=self, keys=(), value=self.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """A value inside a document, read with its type checked and its line known."""
+
+    document: Document
+    keys: Keys
+    value: Any
+
+    def error(self, message: str, *, hint: str) -> FileFormatError:
+        """An error at this field's line."""
+        path = "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in self.keys).lstrip(".")
+        return self.document.error(f"{path}: {message}" if path else message, *self.keys, hint=hint)
+
+    def mapping(self) -> dict[str, Any]:
+        """This value as a mapping with string keys."""
+        if not isinstance(self.value, dict) or not all(isinstance(k, str) for k in self.value):
+            raise self._type_error("a mapping of names to values")
+        return self.value
+
+    def get(self, key: str, default: Any = _REQUIRED) -> Field:
+        """The field under `key`; a missing one without a default is an error."""
+        mapping = self.mapping()
+        if key not in mapping and default is _REQUIRED:
+            raise self.error(f"'{key}' is missing", hint=f"add `{key}:`; there are: {', '.join(mapping) or 'no keys'}")
+        return Field(document=self.document, keys=(*self.keys, key), value=mapping.get(key, default))
+
+    def only(self, *known: str) -> None:
+        """Refuse keys that nothing reads: a misspelt option must not be ignored."""
+        for key in self.mapping():
+            if key not in known:
+                field = Field(document=self.document, keys=(*self.keys, key), value=None)
+                raise field.error("unknown key", hint=f"known keys here: {', '.join(known)}")
+
+    def items(self) -> Iterator[Field]:
+        """The fields of a list."""
+        if not isinstance(self.value, list):
+            raise self._type_error("a list")
+        for i, value in enumerate(self.value):
+            yield Field(document=self.document, keys=(*self.keys, i), value=value)
+
+    def text(self) -> str:
+        """This value as text."""
+        if not isinstance(self.value, str):
+            raise self._type_error("text")
+        return self.value
+
+    def boolean(self) -> bool:
+        """This value as true or false."""
+        if not isinstance(self.value, bool):
+            raise self._type_error("true or false")
+        return self.value
+
+    def number(self, *, low: float = -math.inf, high: float = math.inf) -> float:
+        """This value as a finite number in [low, high]; YAML 1.1 reads 3e9 as text, so text is tried too."""
+        value = self.value
+        if isinstance(value, str):
+            with contextlib.suppress(ValueError):
+                value = float(value)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._type_error("a number")
+        if not math.isfinite(value):
+            raise self.error(f"{value} is not a finite number", hint="give a measured, finite value")
+        if not low <= value <= high:
+            bound = f">= {low:g}" if value < low else f"<= {high:g}"
+            raise self.error(f"{value:g} is out of range", hint=f"it must be {bound}")
+        return float(value)
+
+    def integer(self, *, low: float = -math.inf, high: float = math.inf) -> int:
+        """This value as a whole number in [low, high]."""
+        value = self.number(low=low, high=high)
+        if value != int(value):
+            raise self.error(f"{value:g} is not a whole number", hint="give a whole number")
+        return int(value)
+
+    def _type_error(self, expected: str) -> FileFormatError:
+        kind = "nothing" if self.value is None else type(self.value).__name__
+        return self.error(f"expected {expected}, found {kind}", hint=f"write {expected} here")
+
+
+def read_document(path: Path, *, what: str) -> Document:
+    """Read a YAML or JSON file; `what` names its purpose in messages.
+
+    Raises:
+        InputError: the file cannot be read.
+        FileFormatError: it is not YAML (with the line), or empty.
+    """
+    text = read_text(path, what=what)
+    return parse_document(text, name=str(path), what=what)
+
+
+def parse_document(text: str, *, name: str, what: str) -> Document:
+    """Parse YAML or JSON text that came from `name`."""
+    try:
+        # JSON is the faster reader by far, and machines write JSON.
+        value = json.loads(text) if text.lstrip()[:1] in ("{", "[") else yaml.load(text, Loader=_LOADER)
+    except ValueError:
+        value = _load_yaml(text, name)
+    except RecursionError:
+        raise FileFormatError(f"{name}: nested too deeply", hint=f"give a {what}") from None
+    except yaml.YAMLError as error:
+        raise _yaml_error(error, name) from error
+    if value is None:
+        raise FileFormatError(f"{name}: the file is empty", hint=f"give a {what}")
+    return Document(name=name, text=text, value=value)
+
+
+def read_text(path: Path, *, what: str) -> str:
+    """Read a text file, turning every way that can fail into an InputError."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise FileFormatError(f"{path}: not a text file", hint=f"give a {what} in YAML or JSON") from None
+    except OSError as error:
+        raise os_error(error, path, what=what, verb="read") from error
+
+
+def os_error(error: OSError, path: Path, *, what: str, verb: str) -> InputError:
+    """The InputError for a file that cannot be read or written."""
+    if isinstance(error, FileNotFoundError):
+        missing = path if verb == "read" else path.parent
+        return InputError(f"{missing}: no such file or directory", hint=f"check the path of the {what}")
+    if isinstance(error, IsADirectoryError):
+        return InputError(f"{path}: is a directory", hint=f"give the path of a {what}, not of a folder")
+    reason = (error.strerror or str(error)).lower()
+    return InputError(f"{path}: cannot {verb} it: {reason}", hint=f"give a {what} that you may {verb}")
+
+
+def write_atomically(path: Path, data: str | bytes, *, what: str) -> None:
+    """Replace `path` by `data`, or leave everything as it was.
+
+    Raises:
+        InputError: the folder is missing or not writable, or `path` is a directory.
+    """
+    raw = data.encode() if isinstance(data, str) else data
+    temporary: str | None = None
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(path)
+        if path.exists() and not os.access(path, os.W_OK):
+            raise PermissionError(13, "permission denied")
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, _mode_for(path))
+        os.replace(temporary, path)
+        temporary = None
+    except OSError as error:
+        raise os_error(error, path, what=what, verb="write") from error
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def dump_yaml(value: Any) -> str:
+    """YAML text in block style, with the innermost mappings and the lists of numbers on one line each."""
+    dumper: Callable[..., str] = yaml.dump
+    return dumper(_with_styles(value), Dumper=_styled_dumper(), sort_keys=False, width=110, allow_unicode=True)
+
+
+class _Flow(list):  # type: ignore[type-arg]
+    """A list to be written on one line."""
+
+
+class _FlowMap(dict):  # type: ignore[type-arg]
+    """A mapping to be written on one line."""
+
+
+def _with_styles(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value and all(_is_scalar(v) for v in value.values()):
+            return _FlowMap(value)
+        return {key: _with_styles(v) for key, v in value.items()}
+    if isinstance(value, list):
+        if all(not isinstance(v, dict) for v in value):
+            return _Flow(value)
+        return [_with_styles(v) for v in value]
+    return value
+
+
+def _is_scalar(value: Any) -> bool:
+    return not isinstance(value, dict | list)
+
+
+def _styled_dumper() -> Any:
+    class Dumper(_DUMPER):  # type: ignore[misc, valid-type]
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    Dumper.add_representer(_Flow, lambda d, v: d.represent_sequence("tag:yaml.org,2002:seq", v, flow_style=True))
+    Dumper.add_representer(_FlowMap, lambda d, v: d.represent_mapping("tag:yaml.org,2002:map", v, flow_style=True))
+    return Dumper
+
+
+def _load_yaml(text: str, name: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_LOADER)
+    except yaml.YAMLError as error:
+        raise _yaml_error(error, name) from error
+    except ValueError as error:  # a date or number that Python refuses
+        raise FileFormatError(f"{name}: {error}", hint="quote the value, or correct it") from error
+
+
+def _yaml_error(error: yaml.YAMLError, name: str) -> FileFormatError:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    where = f"{name}:{mark.line + 1}" if mark is not None else name
+    return FileFormatError(
+        f"{where}: not valid YAML: {problem}", hint="correct that line; indentation and brackets count"
+    )
+
+
+def _line_of(text: str, keys: Keys) -> int:
+    """1-based line of the value under `keys`, or of the deepest part of the way that exists."""
+    node = yaml.compose(text, Loader=_LOADER)
+    if node is None:
+        return 1
+    line: int = node.start_mark.line
+    for key in keys:
+        found = None
+        if isinstance(node, yaml.MappingNode):
+            found = next(((k, v) for k, v in node.value if k.value == key), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
+            found = (node.value[key], node.value[key])
+        if found is None:
+            break
+        line, node = found[0].start_mark.line, found[1]
+    return line + 1
+
+
+def _mode_for(path: Path) -> int:
+    if path.exists():
+        return path.stat().st_mode & 0o777
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask

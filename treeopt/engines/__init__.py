@@ -1,0 +1,1 @@
+"""What engines load: one file per engine, with its limits."""

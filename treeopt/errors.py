@@ -1,0 +1,48 @@
+"""What can be wrong with an input, as one family of exceptions.
+
+TreeoptError            caught once, at the command line: `error:` + `hint:`, exit 1
+├── InputError          a file, name or number the user gave
+│   ├── UnknownNameError    no such profile, model, engine, ... (lists the valid names)
+│   └── FileFormatError     a file that says something else than its format allows (file and line)
+├── TreeError           a set of nodes that is not a tree
+└── SearchError         limits that leave nothing to choose from
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TreeoptError(Exception):
+    """The base of every error a user can cause; `hint` says what to do next."""
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class InputError(TreeoptError):
+    """A file, name or number that the user gave is wrong."""
+
+
+class UnknownNameError(InputError):
+    """A name that nothing is known by; the hint offers the nearest and lists the rest."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+        guess = f"did you mean {near[0]}? " if near else ""
+        super().__init__(f"unknown {kind} '{name}'", hint=f"{guess}known: {', '.join(names)}; or give a file")
+
+
+class FileFormatError(InputError):
+    """A file whose contents are not what its format allows."""
+
+
+class TreeError(TreeoptError):
+    """A set of nodes that is not a tree."""
+
+
+class SearchError(TreeoptError):
+    """Limits that contradict each other, so that there is nothing to choose from."""

@@ -1,0 +1,103 @@
+"""Everything the search may choose from: plain decoding, chains, and the best tree of every (N, D), priced at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from treeopt.cost.base import StepCost
+from treeopt.frontier import Family, Limits
+from treeopt.ranks.model import FloatArray, IntArray, PathModel, expected_tokens, path_probabilities
+from treeopt.tree import DraftTree
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """`[C]` trees by their numbers; `tree(i)` builds one.
+
+    `widths [C, D]` are nodes with children per depth; `upper_tokens` is what no tree of as many nodes and as deep
+    exceeds.
+    """
+
+    nodes: IntArray
+    depth: IntArray
+    widths: IntArray
+    expected_tokens: FloatArray
+    upper_tokens: FloatArray
+    makers: tuple[Callable[[], DraftTree], ...]
+
+    def tree(self, option: int) -> DraftTree:
+        """The tree behind an option."""
+        return self.makers[option]()
+
+    def times_s(self, cost: StepCost, batches: Sequence[int], context: int) -> FloatArray:
+        """`[batches, C]` step times."""
+        batch = np.array(batches, dtype=np.int64)[:, None]
+        return cost.step_time_s(batch, self.nodes, self.depth, self.widths, context)
+
+    @property
+    def narrowest(self) -> IntArray:
+        """`[C, D]` the least widths that a tree of each option's depth can have: one node per level."""
+        return (np.arange(self.widths.shape[1]) < self.depth[:, None]).astype(np.int64)
+
+
+def tree_options(families: Sequence[Family], depth: int) -> Options:
+    """The trees of all families, each (N, D) once: a tree shallower than its family's cap is in a lower family too.
+
+    `depth` is the number of width columns.
+    """
+    blocks = []
+    makers: list[Callable[[], DraftTree]] = []
+    for cap, family in enumerate(families, start=1):
+        at = np.flatnonzero((family.depth == cap) | (family.upper_tokens > family.expected_tokens))
+        widths = np.zeros((len(at), depth), dtype=np.int64)
+        widths[:, :cap] = family.expanded_widths[at]
+        blocks.append((at + 1, family.depth[at], widths, family.expected_tokens[at], family.upper_tokens[at]))
+        makers += [_maker(family, int(n) + 1) for n in at]
+    return _join(blocks, makers, depth)
+
+
+def chain_options(ranks: PathModel, limits: Limits, depth: int) -> Options:
+    """Plain decoding, then the chains of top guesses, depth 1, 2, ... within the limits."""
+    longest = min(depth, limits.max_nodes - 1)
+    f = path_probabilities(ranks, DraftTree.chain(longest))
+    blocks = []
+    for d in range(longest + 1):
+        widths = (np.arange(depth) < d).astype(np.int64)[None]
+        tokens = np.array([expected_tokens(f[: d + 1])])
+        blocks.append((np.array([d + 1]), np.array([d]), widths, tokens, tokens))
+    return _join(blocks, [_chain_maker(d) for d in range(longest + 1)], depth)
+
+
+def concatenate(parts: Sequence[Options]) -> Options:
+    """All options of the parts, in order."""
+    return Options(
+        nodes=np.concatenate([p.nodes for p in parts]),
+        depth=np.concatenate([p.depth for p in parts]),
+        widths=np.concatenate([p.widths for p in parts]),
+        expected_tokens=np.concatenate([p.expected_tokens for p in parts]),
+        upper_tokens=np.concatenate([p.upper_tokens for p in parts]),
+        makers=tuple(m for p in parts for m in p.makers),
+    )
+
+
+def _join(
+    blocks: Sequence[tuple[IntArray, IntArray, IntArray, FloatArray, FloatArray]],
+    makers: Sequence[Callable[[], DraftTree]],
+    depth: int,
+) -> Options:
+    none = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, depth), np.int64), np.zeros(0), np.zeros(0))
+    nodes, depths, widths, tokens, upper = (np.concatenate(column) for column in zip(none, *blocks, strict=True))
+    return Options(
+        nodes=nodes, depth=depths, widths=widths, expected_tokens=tokens, upper_tokens=upper, makers=tuple(makers)
+    )
+
+
+def _maker(family: Family, nodes: int) -> Callable[[], DraftTree]:
+    return lambda: family.tree(nodes)
+
+
+def _chain_maker(depth: int) -> Callable[[], DraftTree]:
+    return lambda: DraftTree.chain(depth)

@@ -1,0 +1,267 @@
+"""The search: price every best tree at every batch size, choose, and say what the alternatives would have cost.
+
+Step time is a staircase in N, so tokens/s has many local maxima: the whole (N, D) grid is priced. For each grid point
+the best tree is known exactly (`treeopt.frontier`), so for costs that do not depend on the widths per level the
+maximum over the grid is the optimum over all trees. Where they do, the answer carries an upper bound
+(`treeopt.bound`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from treeopt.bound import WIDTHS, narrow_bound, width_bound
+from treeopt.buckets import Bucket, Sharing, share
+from treeopt.capped import capped_families
+from treeopt.cost.base import StepCost
+from treeopt.errors import InputError
+from treeopt.frontier import Family, Limits, best_families
+from treeopt.grid import Options, chain_options, concatenate, tree_options
+from treeopt.ranks.model import FloatArray, PathModel, expected_tokens, path_probabilities
+from treeopt.tree import DraftTree
+
+# Within this share of the best tokens/s the smaller tree wins: it frees memory and forgives a wrong cost model.
+TIE = 0.005
+# A certified gap below this is not worth narrower trees and a finer bound.
+SMALL_GAP = 0.001
+
+
+class Objective(StrEnum):
+    """What the best tree is best at."""
+
+    THROUGHPUT = "throughput"
+    """Tokens per second of the whole batch."""
+
+    LENGTH = "length"
+    """Expected tokens per step under the budget B x N."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Priced:
+    """One way to run a batch: a tree of `nodes` tokens per request, its E and the time of its step."""
+
+    nodes: int
+    depth: int
+    expected_tokens: float
+    step_time_s: float
+    tokens_per_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunnerUp:
+    """The best other tree and the share of the objective it loses; negative if the tie rule passed over it."""
+
+    option: Priced
+    loss: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The answer for one bucket of batch sizes, priced at its largest batch.
+
+    `gap` is the share by which any tree could at most beat the best one found; 0 means that one is optimal.
+    `sharing_loss` is the most that any batch size of the bucket loses against its own best tree.
+    """
+
+    batch_min: int
+    batch_max: int
+    tree: DraftTree
+    path_probabilities: FloatArray
+    best: Priced
+    chain: Priced
+    plain: Priced
+    runner_up: RunnerUp | None
+    sharing_loss: float
+    gap: float
+
+    @property
+    def speculate(self) -> bool:
+        """False where plain decoding is the answer."""
+        return self.best.nodes > 1
+
+    @property
+    def speedup(self) -> float:
+        """Tokens/s over plain decoding."""
+        return self.best.tokens_per_s / self.plain.tokens_per_s
+
+    @property
+    def break_even_tokens(self) -> float:
+        """Expected tokens that the step must exceed to pay."""
+        return self.best.step_time_s / self.plain.step_time_s
+
+    @property
+    def tokens_per_step(self) -> int:
+        """B x N."""
+        return self.batch_max * self.best.nodes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What to optimise: the batch sizes (each answers for those above the previous one), context, caps and aim.
+
+    `budget_tokens` caps B x N; under `length` it defaults to the ridge. `max_trees` caps the buckets, `sharing_loss`
+    is how much a batch size may lose by sharing its neighbour's tree.
+
+    Raises:
+        InputError: no batch, a batch below 1, a context below 0, or a budget below 1.
+    """
+
+    batches: tuple[int, ...]
+    context: int = 2048
+    limits: Limits = Limits()
+    objective: Objective = Objective.THROUGHPUT
+    budget_tokens: float | None = None
+    sharing: Sharing = Sharing()
+
+    def __post_init__(self) -> None:
+        if not self.batches:
+            raise InputError("no batch size", hint="give at least one, for example --batch 32")
+        if min(self.batches) < 1:
+            raise InputError(f"batch {min(self.batches)} is out of range", hint="a batch has 1 request or more")
+        if list(self.batches) != sorted(set(self.batches)):
+            raise InputError("batch sizes must rise", hint="list each batch size once, smallest first")
+        if self.context < 0:
+            raise InputError(f"context {self.context} is negative", hint="give the committed tokens per request")
+        if self.budget_tokens is not None and self.budget_tokens < 1:
+            raise InputError(f"budget {self.budget_tokens:g} is out of range", hint="give 1 token per step or more")
+
+
+def search(question: Question, ranks: PathModel, cost: StepCost) -> list[Choice]:
+    """The best tree for every bucket of batch sizes.
+
+    Exact for costs without widths; otherwise `Choice.gap` bounds what a better tree could gain.
+    """
+    return _Search(question, ranks, cost).choices()
+
+
+def price_tree(tree: DraftTree, ranks: PathModel, cost: StepCost, *, batch: int, context: int) -> Priced:
+    """E, step time and tokens/s of any tree, for comparisons."""
+    widths = tree.expanded_widths if tree.depth else np.zeros(1, dtype=np.int64)
+    time_s = float(cost.step_time_s(batch, len(tree), tree.depth, widths, context))
+    tokens = expected_tokens(path_probabilities(ranks, tree))
+    return Priced(
+        nodes=len(tree),
+        depth=tree.depth,
+        expected_tokens=tokens,
+        step_time_s=time_s,
+        tokens_per_s=batch * tokens / time_s,
+    )
+
+
+class _Search:
+    """The options, their prices and the bound on every better one, for one question."""
+
+    def __init__(self, question: Question, ranks: PathModel, cost: StepCost) -> None:
+        self.question, self.ranks, self.cost = question, ranks, cost
+        self.batch = np.array(question.batches, dtype=np.float64)[:, None]
+        depth = max(ranks.depth, 1)
+        self.trees = tree_options(_families(ranks, question.limits), depth)
+        self.options = concatenate([chain_options(ranks, _capped(question.limits, ranks), depth), self.trees])
+        self._price()
+        self.bound = self._bound()
+        by_throughput = question.objective is Objective.THROUGHPUT
+        if by_throughput and ranks.product_form and (self.gap > SMALL_GAP).any():
+            self._narrow(depth)
+
+    def choices(self) -> list[Choice]:
+        tie = TIE if self.question.objective is Objective.THROUGHPUT else 0.0
+        return [
+            self._choice(bucket)
+            for bucket in share(self.value, size=self.options.nodes, tie=tie, sharing=self.question.sharing)
+        ]
+
+    @property
+    def gap(self) -> FloatArray:
+        """`[batches]` the share by which a tree could at most beat the best option."""
+        gap = self.bound / self.value.max(axis=1) - 1.0
+        return np.asarray(np.where(gap > 1e-9, gap, 0.0))
+
+    def _price(self) -> None:
+        self.time_s = self.options.times_s(self.cost, self.question.batches, self.question.context)
+        if self.question.objective is Objective.LENGTH:
+            self.value = np.broadcast_to(self.options.expected_tokens, self.time_s.shape).copy()
+        else:
+            self.value = np.asarray(self.batch * self.options.expected_tokens / self.time_s)
+        self.value[self._over_budget(self.options)] = -np.inf
+
+    def _over_budget(self, options: Options) -> npt.NDArray[np.bool_]:
+        """`[batches, C]` what B x N forbids; plain decoding always may."""
+        budget = self.question.budget_tokens
+        if budget is None:
+            budget = self.cost.ridge_tokens if self.question.objective is Objective.LENGTH else np.inf
+        return np.asarray((self.batch * options.nodes > budget) & (options.nodes > 1))
+
+    def _bound(self) -> FloatArray:
+        if self.question.objective is Objective.LENGTH:
+            bound = np.broadcast_to(self.trees.upper_tokens, self._over_budget(self.trees).shape).copy()
+        else:
+            bound = narrow_bound(self.trees, self.cost, self.question.batches, self.question.context)
+        bound[self._over_budget(self.trees)] = -np.inf
+        return np.maximum(bound.max(axis=1, initial=-np.inf), self.value.max(axis=1))
+
+    def _narrow(self, depth: int) -> None:
+        """Add the best trees of limited width, and bound what lies between them."""
+        limits = self.question.limits
+        by_width = [best_families(self.ranks, limits, max_width=w) for w in WIDTHS]
+        self.options = concatenate([self.options, *(tree_options(families, depth) for families in by_width)])
+        self._price()
+        allowed = ~self._over_budget(self.trees)
+        for i in np.flatnonzero(self.gap > 0.0):
+            batch = self.question.batches[i]
+            bound = width_bound(self.trees, by_width, self.cost, batch, self.question.context)[allowed[i]]
+            self.bound[i] = min(self.bound[i], max(bound.max(initial=0.0), self.value[i].max()))
+
+    def _choice(self, bucket: Bucket) -> Choice:
+        first, last, option, loss = bucket
+        tree = self.options.tree(option)
+        plain = self._priced(last, 0)
+        scores = self.value[last]
+        is_chain = (self.options.nodes == self.options.depth + 1) & (self.options.nodes > 1) & np.isfinite(scores)
+        chains = np.where(is_chain, scores, -np.inf)
+        return Choice(
+            batch_min=self.question.batches[first - 1] + 1 if first else self.question.batches[0],
+            batch_max=self.question.batches[last],
+            tree=tree,
+            path_probabilities=path_probabilities(self.ranks, tree),
+            best=self._priced(last, option),
+            chain=self._priced(last, int(chains.argmax())) if is_chain.any() else plain,
+            plain=plain,
+            runner_up=self._runner_up(last, option),
+            sharing_loss=loss,
+            gap=float(self.gap[first : last + 1].max()),
+        )
+
+    def _runner_up(self, batch: int, option: int) -> RunnerUp | None:
+        nodes, depth = self.options.nodes, self.options.depth
+        others = self.value[batch].copy()
+        others[(nodes == nodes[option]) & (depth == depth[option])] = -np.inf
+        other = int(others.argmax())
+        if not np.isfinite(others[other]):
+            return None
+        return RunnerUp(option=self._priced(batch, other), loss=float(1.0 - others[other] / self.value[batch, option]))
+
+    def _priced(self, batch: int, option: int) -> Priced:
+        time_s = float(self.time_s[batch, option])
+        tokens = float(self.options.expected_tokens[option])
+        return Priced(
+            nodes=int(self.options.nodes[option]),
+            depth=int(self.options.depth[option]),
+            expected_tokens=tokens,
+            step_time_s=time_s,
+            tokens_per_s=self.question.batches[batch] * tokens / time_s,
+        )
+
+
+def _families(ranks: PathModel, limits: Limits) -> Sequence[Family]:
+    binds = limits.max_children is not None and limits.max_children < min(ranks.ranks, limits.max_ranks or ranks.ranks)
+    return capped_families(ranks, limits) if binds and not ranks.product_form else best_families(ranks, limits)
+
+
+def _capped(limits: Limits, ranks: PathModel) -> Limits:
+    depth = ranks.depth if limits.max_depth is None else min(limits.max_depth, ranks.depth)
+    return Limits(max_nodes=min(limits.max_nodes, depth + 1))
