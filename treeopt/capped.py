@@ -16,12 +16,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from treeopt.frontier import Level, Limits
+from treeopt.frontier import Level, Limits, nodes_above
 from treeopt.ranks.model import FloatArray, IntArray, PathModel
 from treeopt.tree import DraftTree, RankPath
-
-# More candidates than this and the answer carries a gap instead of taking minutes.
-MAX_CANDIDATES = 4000
 
 
 class CappedFamily:
@@ -73,7 +70,7 @@ def capped_families(model: PathModel, limits: Limits) -> list[CappedFamily]:
     depth_cap = model.depth if limits.max_depth is None else min(limits.max_depth, model.depth)
     threshold = 0.5
     while True:
-        levels = _candidates(model, limits, depth_cap, threshold)
+        levels = nodes_above(model, limits, depth_cap, threshold)
         if levels is None:
             break
         families = [CappedFamily(levels[:d], limits, threshold) for d in range(1, len(levels) + 1)]
@@ -92,24 +89,6 @@ def _capacity(depth: int, ranks: int, limits: Limits) -> int:
     """Nodes of the largest tree that the caps allow."""
     children = min(ranks, limits.max_children or ranks, limits.max_ranks or ranks)
     return sum(pow(children, d) for d in range(depth + 1))
-
-
-def _candidates(model: PathModel, limits: Limits, depth: int, threshold: float) -> list[Level] | None:
-    """All nodes with f >= threshold (and f > 0), or None if they are too many."""
-    level = Level(np.ones(1), np.zeros(1, dtype=np.int64), np.zeros((1, 0), dtype=np.int64))
-    levels: list[Level] = []
-    total = 0
-    for _ in range(depth):
-        f = level.f[:, None] * model.conditional(level.path)[:, : limits.max_ranks]
-        parent, rank = np.nonzero((f >= threshold) & (f > 0.0))
-        if not len(parent):
-            break
-        level = Level(f[parent, rank], parent, np.concatenate([level.path[parent], rank[:, None]], axis=1))
-        levels.append(level)
-        total += len(parent)
-        if total > MAX_CANDIDATES:
-            return None
-    return levels
 
 
 def _priced_gain(levels: Sequence[Level], limits: Limits, price: float) -> float:

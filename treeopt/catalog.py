@@ -44,7 +44,7 @@ def locate(kind: Kind, name_or_file: str) -> Located:
             raise os_error(IsADirectoryError(), path, what=_WHAT[kind], verb="read")
         return Located(path, name_or_file, shipped=False)
     if name_or_file not in shipped_names(kind):
-        raise UnknownNameError(_WHAT[kind], name_or_file, shipped_names(kind))
+        raise UnknownNameError(_WHAT[kind], name_or_file, shipped_names(kind), or_else="; or give a file")
     return Located(_PROFILES / kind / f"{name_or_file}.yaml", name_or_file, shipped=True)
 
 

@@ -29,11 +29,11 @@ class InputError(TreeoptError):
 class UnknownNameError(InputError):
     """A name that nothing is known by; the hint offers the nearest and lists the rest."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, or_else: str = "") -> None:
         names = sorted(known)
         near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
         guess = f"did you mean {near[0]}? " if near else ""
-        super().__init__(f"unknown {kind} '{name}'", hint=f"{guess}known: {', '.join(names)}; or give a file")
+        super().__init__(f"unknown {kind} '{name}'", hint=f"{guess}known: {', '.join(names)}{or_else}")
 
 
 class FileFormatError(InputError):

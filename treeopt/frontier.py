@@ -19,6 +19,9 @@ from treeopt.errors import SearchError
 from treeopt.ranks.model import FloatArray, IntArray, PathModel
 from treeopt.tree import DraftTree
 
+# More nodes than this are not listed: an answer with a gap beats one that takes minutes.
+MAX_CANDIDATES = 4000
+
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
@@ -164,6 +167,24 @@ def _children(model: PathModel, limits: Limits, level: Level, max_width: int | N
     parent = np.repeat(parents, ranks)
     path = np.concatenate([level.path[parent], np.tile(np.arange(ranks), len(parents))[:, None]], axis=1)
     return Level(f, parent, path)
+
+
+def nodes_above(model: PathModel, limits: Limits, depth: int, threshold: float) -> list[Level] | None:
+    """All nodes with f >= threshold (and f > 0) by level, or None if they are more than `MAX_CANDIDATES`."""
+    level = Level(np.ones(1), np.zeros(1, dtype=np.int64), np.zeros((1, 0), dtype=np.int64))
+    levels: list[Level] = []
+    total = 0
+    for _ in range(depth):
+        f = level.f[:, None] * model.conditional(level.path)[:, : limits.max_ranks]
+        parent, rank = np.nonzero((f >= threshold) & (f > 0.0))
+        if not len(parent):
+            break
+        level = Level(f[parent, rank], parent, np.concatenate([level.path[parent], rank[:, None]], axis=1))
+        levels.append(level)
+        total += len(parent)
+        if total > MAX_CANDIDATES:
+            return None
+    return levels
 
 
 def allowed_ranks(rows: FloatArray, limits: Limits) -> FloatArray:

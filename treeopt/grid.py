@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from treeopt.cost.base import StepCost
-from treeopt.frontier import Family, Limits
+from treeopt.frontier import Family, Limits, nodes_above
 from treeopt.ranks.model import FloatArray, IntArray, PathModel, expected_tokens, path_probabilities
 from treeopt.tree import DraftTree
 
@@ -59,16 +59,32 @@ def tree_options(families: Sequence[Family], depth: int) -> Options:
     return _join(blocks, makers, depth)
 
 
-def chain_options(ranks: PathModel, limits: Limits, depth: int) -> Options:
-    """Plain decoding, then the chains of top guesses, depth 1, 2, ... within the limits."""
+def chain_options(ranks: PathModel, limits: Limits, families: Sequence[Family], depth: int) -> Options:
+    """Plain decoding, then the chains of top guesses, depth 1, 2, ... within the limits.
+
+    Their `upper_tokens` hold for chains of any guesses: no depth gives more than its likeliest node, and no chain more
+    than the best tree of its size in `families`.
+    """
     longest = min(depth, limits.max_nodes - 1)
     f = path_probabilities(ranks, DraftTree.chain(longest))
+    likeliest = f if ranks.product_form else _likeliest(ranks, limits, f)
     blocks = []
     for d in range(longest + 1):
         widths = (np.arange(depth) < d).astype(np.int64)[None]
-        tokens = np.array([expected_tokens(f[: d + 1])])
-        blocks.append((np.array([d + 1]), np.array([d]), widths, tokens, tokens))
+        tokens, upper = (np.array([expected_tokens(x[: d + 1])]) for x in (f, likeliest))
+        if d and families:
+            of_all_trees = families[min(d, len(families)) - 1].upper_tokens
+            upper = np.minimum(upper, of_all_trees[min(d + 1, len(of_all_trees)) - 1])
+        blocks.append((np.array([d + 1]), np.array([d]), widths, tokens, np.maximum(tokens, upper)))
     return _join(blocks, [_chain_maker(d) for d in range(longest + 1)], depth)
+
+
+def _likeliest(ranks: PathModel, limits: Limits, chain: FloatArray) -> FloatArray:
+    """`[D + 1]` the largest f at each depth (1 where that would take too long), given f of the chain of top guesses."""
+    levels = nodes_above(ranks, limits, len(chain) - 1, float(chain[-1])) if chain[-1] > 0.0 else None
+    if levels is None:
+        return np.ones(len(chain))
+    return np.array([1.0, *(level.f.max() for level in levels)])
 
 
 def concatenate(parts: Sequence[Options]) -> Options:

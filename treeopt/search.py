@@ -19,7 +19,7 @@ from treeopt.bound import WIDTHS, narrow_bound, width_bound
 from treeopt.buckets import Bucket, Sharing, share
 from treeopt.capped import capped_families
 from treeopt.cost.base import StepCost
-from treeopt.errors import InputError
+from treeopt.errors import InputError, UnknownNameError
 from treeopt.frontier import Family, Limits, best_families
 from treeopt.grid import Options, chain_options, concatenate, tree_options
 from treeopt.ranks.model import FloatArray, PathModel, expected_tokens, path_probabilities
@@ -27,8 +27,6 @@ from treeopt.tree import DraftTree
 
 # Within this share of the best tokens/s the smaller tree wins: it frees memory and forgives a wrong cost model.
 TIE = 0.005
-# A certified gap below this is not worth narrower trees and a finer bound.
-SMALL_GAP = 0.001
 
 
 class Objective(StrEnum):
@@ -39,6 +37,17 @@ class Objective(StrEnum):
 
     LENGTH = "length"
     """Expected tokens per step under the budget B x N."""
+
+
+def parse_objective(text: str) -> Objective:
+    """The objective of that name.
+
+    Raises:
+        UnknownNameError: there is none.
+    """
+    if text not in [o.value for o in Objective]:
+        raise UnknownNameError("objective", text, [o.value for o in Objective])
+    return Objective(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +136,7 @@ class Question:
             raise InputError("batch sizes must rise", hint="list each batch size once, smallest first")
         if self.context < 0:
             raise InputError(f"context {self.context} is negative", hint="give the committed tokens per request")
-        if self.budget_tokens is not None and self.budget_tokens < 1:
+        if self.budget_tokens is not None and not self.budget_tokens >= 1:  # NaN too
             raise InputError(f"budget {self.budget_tokens:g} is out of range", hint="give 1 token per step or more")
 
 
@@ -160,12 +169,14 @@ class _Search:
         self.question, self.ranks, self.cost = question, ranks, cost
         self.batch = np.array(question.batches, dtype=np.float64)[:, None]
         depth = max(ranks.depth, 1)
-        self.trees = tree_options(_families(ranks, question.limits), depth)
-        self.options = concatenate([chain_options(ranks, _capped(question.limits, ranks), depth), self.trees])
+        families = _families(ranks, question.limits)
+        trees = tree_options(families, depth)
+        chains = chain_options(ranks, _capped(question.limits, ranks), families, depth)
+        self.options = self.bounding = concatenate([chains, trees])
         self._price()
         self.bound = self._bound()
         by_throughput = question.objective is Objective.THROUGHPUT
-        if by_throughput and ranks.product_form and (self.gap > SMALL_GAP).any():
+        if by_throughput and ranks.product_form and (self.gap > TIE).any():
             self._narrow(depth)
 
     def choices(self) -> list[Choice]:
@@ -198,22 +209,22 @@ class _Search:
 
     def _bound(self) -> FloatArray:
         if self.question.objective is Objective.LENGTH:
-            bound = np.broadcast_to(self.trees.upper_tokens, self._over_budget(self.trees).shape).copy()
+            bound = np.broadcast_to(self.bounding.upper_tokens, self._over_budget(self.bounding).shape).copy()
         else:
-            bound = narrow_bound(self.trees, self.cost, self.question.batches, self.question.context)
-        bound[self._over_budget(self.trees)] = -np.inf
-        return np.maximum(bound.max(axis=1, initial=-np.inf), self.value.max(axis=1))
+            bound = narrow_bound(self.bounding, self.cost, self.question.batches, self.question.context)
+        bound[self._over_budget(self.bounding)] = -np.inf
+        return np.asarray(np.maximum(bound.max(axis=1), self.value.max(axis=1)))
 
     def _narrow(self, depth: int) -> None:
-        """Add the best trees of limited width, and bound what lies between them."""
+        """Where the gap exceeds a tie: add the best trees of limited width, and bound what lies between them."""
         limits = self.question.limits
         by_width = [best_families(self.ranks, limits, max_width=w) for w in WIDTHS]
         self.options = concatenate([self.options, *(tree_options(families, depth) for families in by_width)])
         self._price()
-        allowed = ~self._over_budget(self.trees)
+        allowed = ~self._over_budget(self.bounding)
         for i in np.flatnonzero(self.gap > 0.0):
             batch = self.question.batches[i]
-            bound = width_bound(self.trees, by_width, self.cost, batch, self.question.context)[allowed[i]]
+            bound = width_bound(self.bounding, by_width, self.cost, batch, self.question.context)[allowed[i]]
             self.bound[i] = min(self.bound[i], max(bound.max(initial=0.0), self.value[i].max()))
 
     def _choice(self, bucket: Bucket) -> Choice:

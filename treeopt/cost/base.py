@@ -15,7 +15,9 @@ class StepCost(Protocol):
     """The price of one serving step; a roofline, a fit or a table can stand behind it.
 
     The search relies on two properties: at fixed batch, nodes and context the time does not fall when a tree gets
-    deeper or one of its levels wider. In `nodes` it may do anything (tiles, padding and kernel switches do).
+    deeper or one of its levels wider. One exception is allowed for: a chain (nodes = depth + 1) may be cheaper than
+    the trees beside it, because it leaves nothing to compact. In `nodes` the time may do anything (tiles, padding and
+    kernel switches do).
     """
 
     @property

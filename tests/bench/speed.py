@@ -1,0 +1,87 @@
+"""Speed of the main job, by hand: `python tests/bench/speed.py > docs/speed.md` (a quiet machine, one core)."""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from treeopt.frontier import Limits
+from treeopt.inputs import Names, load_inputs
+from treeopt.ranks.table import DepthRankModel
+from treeopt.search import Question, search
+
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+def median_s(work: Callable[[], object], runs: int = 7) -> float:
+    times = []
+    for _ in range(runs + 1):  # the first run warms caches and is dropped
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])
+
+
+def plan_of_nine() -> float:
+    """9 batch sizes, N <= 256, D <= 16, 32 ranks."""
+    rates = 0.7 * 0.35 ** np.arange(32)
+    model = DepthRankModel(np.tile(rates / rates.sum() * 0.9, (16, 1)))
+    cost = load_inputs(Names()).cost
+    question = Question(batches=BATCHES, limits=Limits(max_nodes=256))
+    return median_s(lambda: search(question, model, cost))
+
+
+def plan_of_nine_from_paths() -> float:
+    inputs = load_inputs(Names())
+    question = Question(batches=BATCHES, limits=Limits(max_nodes=256))
+    return median_s(lambda: search(question, inputs.ranks.model(), inputs.cost))
+
+
+def command() -> tuple[float, float]:
+    """Wall seconds of `treeopt search --batch 32`, and the peak memory of it in MB."""
+    args = [sys.executable, "-c", "from treeopt.cli import main; main()", "search", "--batch", "32"]
+    wall = median_s(lambda: subprocess.run(args, capture_output=True, check=True))
+    return wall, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e3
+
+
+def counting(positions: int) -> tuple[float, float]:
+    """Seconds to count a trace of that many positions on disk, and the peak memory of the process in MB."""
+    rng = np.random.default_rng(0)
+    source = np.load(Path(__file__).parents[2] / "profiles" / "ranks" / "smollm2-135m-eagle.npz")["rank"]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.npz"
+        np.savez_compressed(path, rank=source[rng.integers(0, len(source), positions)])
+        code = (
+            "import resource, sys, time; from pathlib import Path; from treeopt.ranks.trace import TraceFile\n"
+            "start = time.perf_counter(); TraceFile(Path(sys.argv[1])).count()\n"
+            "print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)"
+        )
+        out = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    seconds, megabytes = map(float, out.stdout.split())
+    return seconds, megabytes
+
+
+def main() -> None:
+    wall, memory = command()
+    seconds, peak = counting(10_000_000)
+    print("# Speed of the main job\n")
+    print("Made by `python tests/bench/speed.py > docs/speed.md` on 2 cores of a shared x86-64 server. Medians.\n")
+    print("| what | limit | measured |\n|---|---|---|")
+    print(f"| plan of 9 batch sizes, N <= 256, D <= 16, 32 ranks, in process | 0.1 s | {plan_of_nine():.3f} s |")
+    print(f"| the same from path counts (depth 6) | | {plan_of_nine_from_paths():.3f} s |")
+    print(f"| `treeopt search --batch 32`, wall | 0.5 s | {wall:.2f} s |")
+    print(f"| the same, peak memory | 150 MB | {memory:.0f} MB |")
+    print(f"| 10 million trace positions to path counts, from a compressed NPZ | 10 s | {seconds:.1f} s |")
+    print(f"| the same, peak memory | | {peak:.0f} MB |")
+
+
+if __name__ == "__main__":
+    main()

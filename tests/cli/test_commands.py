@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import yaml
+
+from treeopt.cli import main
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `treeopt ARGS` in this process."""
+
+    def call(*args: str | Path) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["treeopt", *map(str, args)])
+        code = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else 1
+        return Ran(code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def plan(run: Run, tmp_path: Path) -> Path:
+    path = tmp_path / "plan.yaml"
+    assert run("search", "--batches", "1,8,64", "--ranks", "example", "--out", path).code == 0
+    return path
+
+
+def wrong(ran: Ran, *words: str) -> None:
+    """Exit 1, nothing on stdout, one error line and one hint line."""
+    assert ran.code == 1, ran
+    assert ran.out == ""
+    lines = ran.err.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["error", "hint"], ran.err
+    for word in words:
+        assert word in ran.err
+
+
+def test_search_answers_for_one_batch(run: Run) -> None:
+    ran = run("search", "--batch", "32")
+    assert ran.code == 0
+    for words in ("Batch 32: verify this tree of", "plain decoding", "best chain", "Optimality", "root"):
+        assert words in ran.out
+    assert "demonstration default" in ran.err
+    assert "datasheet" in ran.err
+
+
+def test_search_json_is_the_plan_itself(run: Run, plan: Path) -> None:
+    ran = run("search", "--batches", "1,8,64", "--ranks", "example", "--json")
+    assert ran.code == 0
+    assert json.loads(ran.out) == yaml.safe_load(plan.read_text())
+    assert ran.err == ""
+
+
+def test_search_can_say_no(run: Run) -> None:
+    ran = run("search", "--batch", "512", "--model", "llama-3.2-1b", "--drafter", "model:llama-3.2-1b")
+    assert ran.code == 0
+    assert "do not speculate" in ran.out
+
+
+def test_length_objective_fills_the_budget(run: Run) -> None:
+    ran = run("search", "--batch", "64", "--ranks", "example", "--objective", "length", "--budget", "640", "--json")
+    (bucket,) = json.loads(ran.out)["buckets"]
+    assert (bucket["nodes"], bucket["tokens_per_step"]) == (10, 640)
+    assert bucket["expected_tokens"]["value"] == pytest.approx(3.419, abs=5e-4)
+
+
+def test_a_trace_is_taken_as_it_is(run: Run, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rank = rng.integers(-1, 3, (500, 4)).astype(np.int8)
+    np.savez(tmp_path / "trace.npz", rank=rank, doc_id=np.repeat(np.arange(5), 100), pos=np.tile(np.arange(100), 5))
+    ran = run("search", "--batch", "2", "--ranks", tmp_path / "trace.npz", "--json")
+    ranks = json.loads(ran.out)["ranks"]
+    assert (ranks["evidence"], ranks["positions"], ranks["documents"]) == ("paths", 500, 5)
+
+
+def test_the_recorded_command_does_not_depend_on_where_the_answer_goes(run: Run, plan: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    run("search", "--batches", "1,8,64", "--ranks", "example", f"--out={other}")
+    assert other.read_bytes() == plan.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--batch", "0"], ["batch 0 is out of range"]),
+        (["--batch", "-3"], ["batch -3"]),
+        (["--batches", "1,x"], ["'x' is not a batch size"]),
+        (["--batches", "8-2"], ["the range 8-2 falls"]),
+        (["--batches", "1-99999999"], ["batch sizes"]),
+        (["--batch", "8", "--ranks", "exmaple"], ["unknown rank profile 'exmaple'", "did you mean example"]),
+        (["--batch", "8", "--hardware", "h100"], ["unknown hardware profile 'h100'", "h100-sxm"]),
+        (["--batch", "8", "--model", "lama"], ["unknown model 'lama'"]),
+        (["--batch", "8", "--drafter", "eagel"], ["eagel", "did you mean eagle"]),
+        (["--batch", "8", "--drafter", "model:nope"], ["unknown model 'nope'"]),
+        (["--batch", "8", "--objective", "speed"], ["unknown objective 'speed'"]),
+        (["--batch", "8", "--dtype", "int3"], ["int3"]),
+        (["--batch", "8", "--tp", "0"], ["0"]),
+        (["--batch", "8", "--tp", "7"], ["7"]),
+        (["--batch", "8", "--context", "-1"], ["context -1"]),
+        (["--batch", "8", "--max-nodes", "0"], ["--max-nodes 0"]),
+        (["--batch", "8", "--budget", "nan"], ["budget"]),
+        (["--batch", "8", "--sharing-loss", "1.5"], ["sharing loss"]),
+        (["--batch", "8", "--ranks", "none.yaml"], ["no such file"]),
+    ],
+)
+def test_wrong_options_say_what_is_wrong(run: Run, args: list[str], words: list[str]) -> None:
+    wrong(run("search", *args), *words)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("format: [\nname: x", ["ranks.yaml:3: not valid YAML"]),
+        ("", ["the file is empty"]),
+        ("name: x", ["ranks.yaml:1", "'format' is missing"]),
+        ("format: treeopt.ranks/9\n", ["this is 'treeopt.ranks/9'"]),
+        ("F\nprobabilities: [[0.7, 0.15],\n [1.3, 0.1]]", ["ranks.yaml:5:", "1.3 at depth 2, rank 0"]),
+        ("F\nprobabilities: [[0.7, 0.45]]", ["ranks.yaml:4:", "sum to 1.15"]),
+        ("F\nprobabilities: [[.nan]]", ["ranks.yaml:4:", "not a finite number"]),
+        ("F\nprobabilities: []", ["ranks.yaml:4:"]),
+        ("F\nreached: [10, 20]\ncounts: [[5], [5]]", ["ranks.yaml:4:", "trials rise from 10 to 20"]),
+        ("F\nprobabilities: [[0.5]]\nprobabilites: 3", ["ranks.yaml:5:", "unknown key"]),
+        ("P\npaths: [[[0], 5], [[0, 0], 6]]", ["ranks.yaml:5:", "counts never rise along a path"]),
+        ("P\npaths: []", ["no path was ever followed"]),
+    ],
+)
+def test_wrong_rank_profiles_name_file_and_line(run: Run, text: str, words: list[str], tmp_path: Path) -> None:
+    head = "format: treeopt.ranks/1\nname: mine\n"
+    text = text.replace("F\n", head + "evidence: depth-rank\n").replace("P\n", head + "evidence: paths\nstarts: 10\n")
+    path = tmp_path / "ranks.yaml"
+    path.write_text(text)
+    wrong(run("search", "--batch", "8", "--ranks", path), *words)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"rank": np.zeros((0, 4), dtype=np.int8)}, ["the trace is empty"]),
+        ({"rank": np.full((5, 4), np.nan)}, ["'rank' is float64"]),
+        ({"rank": np.zeros(5, dtype=np.int8)}, ["expected whole numbers [T, D]"]),
+        ({"rank": np.full((5, 4), -3)}, ["-3"]),
+        ({"other": np.zeros(3)}, ["no array 'rank'"]),
+    ],
+)
+def test_wrong_traces(run: Run, arrays: dict[str, np.ndarray], words: list[str], tmp_path: Path) -> None:
+    np.savez(tmp_path / "trace.npz", **arrays)  # type: ignore[arg-type]
+    wrong(run("search", "--batch", "8", "--ranks", tmp_path / "trace.npz"), "trace.npz", *words)
+
+
+def test_files_that_are_no_traces(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "trace.npz"
+    path.write_bytes(b"not a zip")
+    wrong(run("search", "--batch", "8", "--ranks", path), "not an NPZ file")
+    np.savez(tmp_path / "whole.npz", rank=np.zeros((5000, 4), dtype=np.int64))
+    path.write_bytes((tmp_path / "whole.npz").read_bytes()[:2000])
+    wrong(run("search", "--batch", "8", "--ranks", path), "trace.npz")
+
+
+def test_nothing_is_written_when_the_input_is_wrong(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "plan.yaml"
+    wrong(run("search", "--batch", "8", "--ranks", "nope", "--out", out))
+    assert not out.exists()
+    out.write_text("mine")
+    wrong(run("search", "--batch", "8", "--ranks", "nope", "--out", out))
+    assert out.read_text() == "mine"
+    wrong(run("search", "--batch", "8", "--out", tmp_path), "is a directory")
+    wrong(run("search", "--batch", "8", "--out", tmp_path / "no" / "plan.yaml"), "no such file or directory")
+    assert os.listdir(tmp_path) == ["plan.yaml"]
+
+
+def test_usage_errors_exit_with_2(run: Run) -> None:
+    assert run("search").code == 2
+    assert run("search", "--batch", "1", "--batches", "2").code == 2
+    assert run("search", "--batch", "many").code == 2
+    assert run("nonsense").code == 2
+
+
+@pytest.mark.parametrize("command", [[], ["search"], ["show"], ["compare"], ["export"]])
+def test_every_command_has_help(run: Run, command: list[str]) -> None:
+    ran = run(*command, "--help")
+    assert ran.code == 0
+    assert "Usage: treeopt" in ran.out
+
+
+def test_show_draws_one_bucket_with_mask_and_positions(run: Run, plan: Path) -> None:
+    ran = run("show", plan, "--batch", "64", "--mask")
+    assert ran.code == 0
+    assert "attends to" in ran.out
+    assert "2048" in ran.out
+    assert "■" in ran.out
+    document = json.loads(run("show", plan, "--batch", "64", "--json").out)
+    assert document["format"] == "treeopt.show/1"
+    assert document["positions"][0] == 2048
+    assert len(document["mask"]) == document["nodes"]
+
+
+def test_show_lists_the_buckets_of_a_plan(run: Run, plan: Path) -> None:
+    ran = run("show", plan)
+    assert ran.code == 0
+    assert "add --batch" in ran.err
+    wrong(run("show", plan, "--batch", "65"), "no batch 65")
+
+
+def test_show_reads_path_lists(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "choices.json"
+    path.write_text("[[0], [2], [0, 0]]")
+    ran = run("show", path, "--ranks", "example")
+    assert ran.code == 0
+    assert "rank gaps" in ran.out
+    assert "0.700" in ran.out
+    wrong(run("show", path, "--context", "-5"), "context")
+    wrong(run("show", tmp_path), "is a directory")
+
+
+def test_compare_with_nothing_a_chain_and_a_path_list(run: Run, plan: Path, tmp_path: Path) -> None:
+    choices = tmp_path / "choices.json"
+    choices.write_text("[[0], [1], [2]]")
+    ran = run("compare", plan, "--with", "none", "--with", "chain:4", "--with", choices, "--json")
+    assert ran.code == 0
+    rows = json.loads(ran.out)["comparisons"]
+    assert len(rows) == 3 * len(yaml.safe_load(plan.read_text())["buckets"])
+    assert {r["verdict"] for r in rows if r["rival"] == "none"} == {"better"}
+    assert next(r["expected_tokens"] for r in rows if r["rival"] == "chain:4") == pytest.approx(2.7731)
+    assert {r["unmeasured_nodes"] for r in rows if r["rival"] == "choices.json"} == {1}
+    table = run("compare", plan, "--with", choices)
+    assert "better" in table.out
+    assert "beyond the measured" in table.err
+
+
+def test_a_plan_ties_with_itself(run: Run, plan: Path) -> None:
+    rows = json.loads(run("compare", plan, "--with", plan, "--json").out)["comparisons"]
+    assert {r["verdict"] for r in rows} == {"tie"}
+
+
+@pytest.mark.parametrize("rival", ["chain:x", "chain:-1", "chain:99999999", "sglang:3,4,16", "nofile.json"])
+def test_rivals_that_are_none(run: Run, plan: Path, rival: str) -> None:
+    wrong(run("compare", plan, "--with", rival), rival)
+
+
+def test_export_writes_the_path_list(run: Run, plan: Path, tmp_path: Path) -> None:
+    ran = run("export", plan, "--engine", "paths", "--batch", "64")
+    bucket = next(b for b in yaml.safe_load(plan.read_text())["buckets"] if b["batch"]["max"] == 64)
+    assert json.loads(ran.out) == bucket["paths"]
+    out = tmp_path / "choices.json"
+    assert run("export", plan, "--engine", "paths", "--batch", "64", "--out", out).code == 0
+    assert out.read_text() == ran.out
+    wrong(run("export", plan, "--engine", "paths"), "add --batch")
+    wrong(run("export", plan, "--engine", "vlm"), "unknown engine")
+    wrong(run("export", tmp_path / "none.yaml", "--engine", "paths"), "no such file")
+
+
+def test_no_color_in_a_pipe(run: Run) -> None:
+    assert "\x1b" not in run("search", "--batch", "8").out
+
+
+def test_search_loads_neither_torch_nor_scipy() -> None:
+    code = (
+        "import sys; sys.argv = ['treeopt', 'search', '--batch', '32', '--json']\n"
+        "from treeopt.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "sys.exit(bool({'torch', 'triton', 'scipy'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0

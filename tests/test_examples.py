@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from treeopt.inputs import Names, load_inputs
+from treeopt.planner import make_plan
+from treeopt.search import Question
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+
+
+def run(name: str, *args: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [name, *args])
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+
+
+def test_every_example_has_a_test() -> None:
+    tested = Path(__file__).read_text()
+    for file in EXAMPLES.glob("*.py"):
+        assert f'"{file.name}"' in tested
+
+
+def test_trees_for_an_engine(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    plan = make_plan(Question(batches=(2,)), load_inputs(Names(ranks="example")), command="test")
+    plan.save(tmp_path / "plan.yaml")
+    run("trees_for_an_engine.py", str(tmp_path / "plan.yaml"), "2", monkeypatch=monkeypatch)
+    out = capsys.readouterr().out
+    n = len(plan.tree_for(2))
+    assert f"batch 2: 2 x {n} tokens to verify" in out
+    assert f"({n}, {100 + n})" in out
+    assert out.count("drafter pass") == plan.tree_for(2).depth
+
+
+def test_own_step_times(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run("own_step_times.py", monkeypatch=monkeypatch)
+    out = capsys.readouterr().out
+    # By hand from the table and (0.7, 0.15): tokens/s relative to plain of the chains of 1, 3, 4, 5, 7 tokens.
+    chains = {
+        k: sum(0.7**d for d in range(k + 1)) * 7.3 / ms for k, ms in ((1, 8.39), (3, 9.95), (4, 10.8), (5, 11.59))
+    }
+    best = max(chains, key=lambda k: chains[k])
+    assert f"best chain: K={best}, {chains[best]:.2f}x" in out

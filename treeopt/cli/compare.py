@@ -1,0 +1,57 @@
+"""`treeopt compare`: a plan against what runs today."""
+
+from __future__ import annotations
+
+import json as json_format
+from typing import Annotated
+
+import typer
+
+from treeopt.cli.options import Json, PlanFile
+
+
+def compare(
+    plan: PlanFile,
+    rivals: Annotated[
+        list[str],
+        typer.Option("--with", metavar="RIVAL", help="none, chain:K, or a file with a plan, a tree or a path list."),
+    ],
+    json: Json = False,
+) -> None:
+    """Price a plan against path lists, chains or plain decoding, from the plan's own evidence."""
+    from treeopt.compare import compare as run
+    from treeopt.compare import parse_rival
+    from treeopt.inputs import inputs_of
+    from treeopt.plan import load_plan
+
+    loaded = load_plan(plan)
+    inputs = inputs_of(loaded)
+    found = [c for name in rivals for c in run(loaded, parse_rival(name), inputs)]
+    if json:
+        rows = [
+            {
+                "batch": c.batch,
+                "rival": c.rival,
+                "verdict": c.verdict.value,
+                "gain": c.gain,
+                "nodes": c.other.nodes,
+                "expected_tokens": c.other.expected_tokens,
+                "tokens_per_s": c.other.tokens_per_s,
+                "plan_nodes": c.plan.nodes,
+                "plan_expected_tokens": c.plan.expected_tokens,
+                "plan_tokens_per_s": c.plan.tokens_per_s,
+                "unmeasured_nodes": c.unmeasured,
+            }
+            for c in found
+        ]
+        typer.echo(json_format.dumps({"format": "treeopt.compare/1", "comparisons": rows}, indent=2))
+        return
+    from treeopt.cli import console
+    from treeopt.render import comparison_table
+
+    console.result(comparison_table(found))
+    outside = {c.rival: c.unmeasured for c in found if c.unmeasured}
+    console.notes(
+        f"{count} nodes of {name} lie beyond the measured depth or ranks and count as never accepted"
+        for name, count in outside.items()
+    )

@@ -1,0 +1,26 @@
+"""Where words go: the result to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console, RenderableType
+
+# Wide enough for every table: a pipe or a log has no width of its own to fold at.
+_PIPE_WIDTH = 160
+
+
+def result(*parts: RenderableType) -> None:
+    """Print the answer."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_PIPE_WIDTH)
+    for part in parts:
+        console.print(part, soft_wrap=isinstance(part, str))
+
+
+def notes(warnings: Iterable[str]) -> None:
+    """Print what the reader must know beside the answer."""
+    console = Console(stderr=True, highlight=False)
+    for warning in warnings:
+        console.print(f"note: {warning}", style="dim", markup=False, soft_wrap=True)

@@ -1,0 +1,50 @@
+"""Options that several commands share, and the values behind them."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from treeopt.errors import InputError
+
+MAX_BATCHES = 4096
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Write the file here.", show_default=False)]
+PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file, as `treeopt search --out` writes it.")]
+
+
+def parse_batches(text: str) -> tuple[int, ...]:
+    """`1,2,4` or `1-256` or both mixed, to rising batch sizes.
+
+    Raises:
+        InputError: not numbers, a range that falls, or too many.
+    """
+    sizes: set[int] = set()
+    for part in text.split(","):
+        low, dash, high = part.strip().partition("-")
+        if not low.isdecimal() or (dash and not high.isdecimal()):
+            raise InputError(f"'{part.strip()}' is not a batch size", hint="write --batches 1,2,4,8 or --batches 1-256")
+        first, last = int(low), int(high or low)
+        if last < first:
+            raise InputError(f"the range {part.strip()} falls", hint=f"write {last}-{first}")
+        if last - first >= MAX_BATCHES:
+            raise InputError(f"{last - first + 1} batch sizes", hint=f"give at most {MAX_BATCHES} in a range")
+        sizes.update(range(first, last + 1))
+    return tuple(sorted(sizes))
+
+
+def command_line() -> str:
+    """The command as the plan records it: without what only says where or how to print the answer."""
+    words = iter(sys.argv[1:])
+    kept = []
+    for word in words:
+        if word in ("--out", "-o"):
+            next(words, None)
+        elif word != "--json" and not word.startswith("--out="):
+            kept.append(word)
+    return shlex.join(["treeopt", *kept])

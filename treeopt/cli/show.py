@@ -1,0 +1,103 @@
+"""`treeopt show`: a plan or a tree, drawn, with its mask and positions."""
+
+from __future__ import annotations
+
+import json as json_format
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from treeopt.cli.options import Json
+from treeopt.errors import InputError
+
+if TYPE_CHECKING:
+    from treeopt.plan import Bucket, Plan
+    from treeopt.ranks.model import FloatArray
+    from treeopt.tree import DraftTree
+
+
+def show(
+    file: Annotated[Path, typer.Argument(metavar="PLAN_OR_TREE", help="A plan, a tree file or a path list.")],
+    batch: Annotated[int | None, typer.Option(help="Which bucket of a plan.", show_default=False)] = None,
+    ranks: Annotated[
+        str | None, typer.Option(help="For a bare tree: the rank profile to take f from.", show_default=False)
+    ] = None,
+    context: Annotated[int | None, typer.Option(help="Prefix length L for positions.", show_default=False)] = None,
+    mask: Annotated[bool, typer.Option("--mask", help="Also draw the ancestor mask.")] = False,
+    json: Json = False,
+) -> None:
+    """Draw a tree: its nodes with f(v), positions and what each attends to."""
+    from treeopt.documents import read_document
+    from treeopt.plan import parse_plan, parse_tree
+
+    document = read_document(file, what="plan or tree")
+    if isinstance(document.value, dict) and "buckets" in document.value:
+        plan = parse_plan(document)
+        if batch is None and len(plan.buckets) > 1:
+            _show_plan(plan, json)
+        else:
+            bucket = plan.buckets[0] if batch is None else plan.bucket_for(batch)
+            _show_tree(bucket.tree, bucket.path_probabilities, _length(context, plan.context), mask, json, bucket)
+        return
+    tree = parse_tree(document)
+    _show_tree(tree, _probabilities(tree, ranks), _length(context, 0), mask, json, None)
+
+
+def _length(context: int | None, default: int) -> int:
+    if context is not None and context < 0:
+        raise InputError(f"context {context} is negative", hint="give the committed tokens, 0 or more")
+    return default if context is None else context
+
+
+def _probabilities(tree: DraftTree, ranks: str | None) -> FloatArray | None:
+    if ranks is None:
+        return None
+    from treeopt.catalog import locate
+    from treeopt.ranks.model import path_probabilities
+    from treeopt.ranks.profile import load_profile
+
+    return path_probabilities(load_profile(locate("ranks", ranks).path).model(), tree)
+
+
+def _show_plan(plan: Plan, json: bool) -> None:
+    if json:
+        typer.echo(plan.json())
+        return
+    from treeopt.cli import console
+    from treeopt.render import bucket_table, plan_heading
+
+    console.result(plan_heading(plan), "", bucket_table(plan))
+    console.notes(["add --batch B to draw the tree of one bucket"])
+
+
+def _show_tree(
+    tree: DraftTree, f: FloatArray | None, prefix_len: int, mask: bool, json: bool, bucket: Bucket | None
+) -> None:
+    if json:
+        typer.echo(json_format.dumps(_tree_document(tree, f, prefix_len), indent=2))
+        return
+    from treeopt.cli import console
+    from treeopt.render import alternatives, draw, mask_picture, node_table
+
+    gaps = ", with rank gaps (some engines cannot draft it)" if tree.has_rank_gaps else ""
+    console.result(f"{len(tree)} nodes, depth {tree.depth}{gaps}", "", draw(tree, f), "")
+    console.result(node_table(tree, f, prefix_len))
+    if mask:
+        console.result("", mask_picture(tree))
+    if bucket is not None:
+        console.result("", alternatives(bucket), "", bucket.reason)
+
+
+def _tree_document(tree: DraftTree, f: FloatArray | None, prefix_len: int) -> dict[str, Any]:
+    return {
+        "format": "treeopt.show/1",
+        "nodes": len(tree),
+        "depth": tree.depth,
+        "has_rank_gaps": tree.has_rank_gaps,
+        "paths": [list(p) for p in tree.paths],
+        "parents": tree.parents.tolist(),
+        "positions": tree.positions(prefix_len).tolist(),
+        "path_probabilities": None if f is None else f.tolist(),
+        "mask": tree.ancestor_mask.astype(int).tolist(),
+    }

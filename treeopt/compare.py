@@ -1,0 +1,96 @@
+"""A plan's tree against what somebody runs today: a path list, a chain, nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from treeopt.documents import read_document
+from treeopt.errors import InputError
+from treeopt.inputs import Inputs
+from treeopt.plan import Plan, load_plan, parse_tree
+from treeopt.search import TIE, Priced, price_tree
+from treeopt.tree import DraftTree
+
+
+class Verdict(StrEnum):
+    """How the plan does against an alternative."""
+
+    BETTER = "better"
+    TIE = "tie"
+    WORSE = "worse"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rival:
+    """Something to compare with: a name and its tree for a batch size (a whole plan has one per bucket)."""
+
+    name: str
+    tree: DraftTree | None = None
+    plan: Plan | None = None
+
+    def tree_for(self, batch: int) -> DraftTree:
+        """The rival's tree at a batch size."""
+        return self.plan.tree_for(batch) if self.plan is not None else self.tree or DraftTree(())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One rival at one bucket's largest batch; `gain` is the plan's tokens/s over the rival's, minus 1.
+
+    `unmeasured` nodes of the rival lie beyond the evidence and count as never accepted.
+    """
+
+    batch: int
+    rival: str
+    plan: Priced
+    other: Priced
+    verdict: Verdict
+    unmeasured: int
+
+    @property
+    def gain(self) -> float:
+        """Positive where the plan is faster."""
+        return self.plan.tokens_per_s / self.other.tokens_per_s - 1.0
+
+
+def parse_rival(text: str) -> Rival:
+    """Read `none`, `chain:K`, or the path of a plan, a tree file or a path list.
+
+    Raises:
+        InputError: none of these.
+    """
+    if text == "none":
+        return Rival(name="none", tree=DraftTree(()))
+    if text.startswith("chain:"):
+        digits = text.removeprefix("chain:")
+        if not digits.isdecimal() or int(digits) > 1000:
+            raise InputError(f"'{text}' is not a chain", hint="write chain:K with K draft tokens, for example chain:4")
+        return Rival(name=text, tree=DraftTree.chain(int(digits)))
+    path = Path(text)
+    if not path.exists():
+        raise InputError(
+            f"'{text}' is nothing to compare with", hint="give none, chain:K, or a file: a plan, a tree or a path list"
+        )
+    document = read_document(path, what="plan or tree")
+    if isinstance(document.value, dict) and "buckets" in document.value:
+        return Rival(name=path.name, plan=load_plan(path))
+    return Rival(name=path.name, tree=parse_tree(document))
+
+
+def compare(plan: Plan, rival: Rival, inputs: Inputs) -> list[Comparison]:
+    """The plan against a rival at every bucket's largest batch, both priced anew from the plan's evidence."""
+    ranks, found = inputs.ranks.model(), []
+    for bucket in plan.buckets:
+        batch = bucket.batch_max
+        tree = rival.tree_for(batch)
+        ours = price_tree(bucket.tree, ranks, inputs.cost, batch=batch, context=plan.context)
+        theirs = price_tree(tree, ranks, inputs.cost, batch=batch, context=plan.context)
+        outside = sum(len(path) > ranks.depth or max(path) >= ranks.ranks for path in tree.paths)
+        ratio = ours.tokens_per_s / theirs.tokens_per_s
+        verdict = Verdict.TIE if abs(ratio - 1.0) <= TIE else Verdict.BETTER if ratio > 1.0 else Verdict.WORSE
+        found.append(
+            Comparison(batch=batch, rival=rival.name, plan=ours, other=theirs, verdict=verdict, unmeasured=outside)
+        )
+    return found

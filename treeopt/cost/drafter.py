@@ -1,0 +1,121 @@
+"""The kinds of drafters, by what each runs to guess a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+from treeopt.cost.drafting import Drafting, Free, Heads, Passes
+from treeopt.cost.forward import Forward
+from treeopt.cost.gemm import Gemm
+from treeopt.cost.model import ModelShape
+from treeopt.errors import InputError, UnknownNameError
+
+_MODEL_PREFIX: Final = "model:"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eagle:
+    """One decoder layer on the target's hidden states and token embeddings, then the target's LM head; D passes.
+
+    The layer has the target's attention and a dense feed-forward block as wide as the target's `intermediate`, for a
+    target with experts too, as SpecForge's head for Qwen3-30B-A3B has. The 2h -> h fusion is copied to every GPU, as in
+    vLLM. Source: EAGLE, arXiv 2401.15077.
+    """
+
+    kind: ClassVar[str] = "eagle"
+
+    def drafting(self, target: Forward) -> Drafting:
+        """Its price beside `target`."""
+        layer = replace(target.network, layers=1, experts=None)
+        return Passes(network=replace(target, network=layer), fusion=_fusion(layer.hidden))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mtp:
+    """One layer of the target's own kind, experts included, after a 2h -> h fusion, and its LM head; D passes.
+
+    Source: DeepSeek-V3, arXiv 2412.19437, section 2.2.
+    """
+
+    kind: ClassVar[str] = "mtp"
+
+    def drafting(self, target: Forward) -> Drafting:
+        """Its price beside `target`."""
+        experts = target.network.experts and replace(target.network.experts, dense_layers=0)
+        layer = replace(target.network, layers=1, experts=experts)
+        return Passes(network=replace(target, network=layer), fusion=_fusion(layer.hidden))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Medusa:
+    """One head per depth, each a residual h x h block and an own LM head, all in one pass over B tokens.
+
+    Source: Medusa, arXiv 2401.10774.
+    """
+
+    kind: ClassVar[str] = "medusa"
+
+    def drafting(self, target: Forward) -> Drafting:
+        """Its price beside `target`."""
+        return Heads(target=target)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftModel:
+    """A separate smaller model, D passes of it on the target's GPUs, with the target's dtype and tp."""
+
+    kind: ClassVar[str] = "model"
+    model: ModelShape
+
+    def drafting(self, target: Forward) -> Drafting:
+        """Its price beside `target`.
+
+        Raises:
+            InputError: a tp that the draft model's heads do not divide by.
+        """
+        return Passes(network=replace(target, network=self.model.shard(target.tp)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ngram:
+    """Guesses looked up in the text so far: nothing runs on the GPU."""
+
+    kind: ClassVar[str] = "ngram"
+
+    def drafting(self, target: Forward) -> Drafting:
+        """Its price beside `target`: none."""
+        return Free()
+
+
+Drafter = Eagle | Mtp | Medusa | DraftModel | Ngram
+
+
+def parse_drafter(text: str, *, load_model: Callable[[str], ModelShape]) -> Drafter:
+    """The drafter that `eagle`, `medusa`, `mtp`, `ngram` or `model:NAME` means.
+
+    Args:
+        text: what the user wrote.
+        load_model: turns the NAME of `model:NAME` into a model.
+
+    Raises:
+        UnknownNameError: any other text; the hint lists the kinds.
+        InputError: `model:` without a name, or whatever `load_model` raises.
+    """
+    if text.startswith(_MODEL_PREFIX):
+        name = text.removeprefix(_MODEL_PREFIX)
+        if not name:
+            raise InputError(
+                "the drafter 'model:' names no model", hint="write model:NAME, for example model:qwen3-0.6b"
+            )
+        return DraftModel(model=load_model(name))
+    drafters: tuple[Drafter, ...] = (Eagle(), Medusa(), Mtp(), Ngram())
+    for drafter in drafters:
+        if drafter.kind == text:
+            return drafter
+    raise UnknownNameError("drafter", text, [*(d.kind for d in drafters), "model:NAME"])
+
+
+def _fusion(hidden: int) -> tuple[Gemm, ...]:
+    return (Gemm(hidden, 2 * hidden),)
