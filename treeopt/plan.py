@@ -42,7 +42,9 @@ class Alternative:
 class Bucket:
     """The answer for the batch sizes `batch_min`..`batch_max`, priced at the largest.
 
-    `path_probabilities [N]` is f of every node; `optimality` is "exact" or names the gap to an upper bound.
+    `path_probabilities [N]` is f of every node; `break_even_tokens` is the E that the step must exceed to pay,
+    `break_even_batch` the largest batch whose B x N stays under the ridge; `optimality` is "exact" or names the gap to
+    an upper bound.
     """
 
     batch_min: int
@@ -54,6 +56,7 @@ class Bucket:
     tokens_per_s: float
     speedup: Estimate
     break_even_tokens: float
+    break_even_batch: int
     best_chain: Alternative
     plain_tokens_per_s: float
     runner_up: Alternative | None
@@ -246,6 +249,7 @@ def _bucket_document(bucket: Bucket) -> dict[str, Any]:
         "tokens_per_s": _round(bucket.tokens_per_s),
         "speedup": _estimate_document(bucket.speedup),
         "break_even_tokens": _round(bucket.break_even_tokens),
+        "break_even_batch": bucket.break_even_batch,
         "tokens_per_step": bucket.tokens_per_step,
         "best_chain": _alternative_document(bucket.best_chain),
         "plain": {"tokens_per_s": _round(bucket.plain_tokens_per_s)},
@@ -279,6 +283,7 @@ def _parse_bucket(field: Field) -> Bucket:
         tokens_per_s=field.get("tokens_per_s").number(low=0),
         speedup=_parse_estimate(field.get("speedup")),
         break_even_tokens=field.get("break_even_tokens").number(low=0),
+        break_even_batch=field.get("break_even_batch").integer(low=0),
         best_chain=_parse_alternative(field.get("best_chain")),
         plain_tokens_per_s=field.get("plain").get("tokens_per_s").number(low=0),
         runner_up=None if runner_up.value is None else _parse_alternative(runner_up),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
+from treeopt.cost import break_even_batch
 from treeopt.inputs import Inputs
 from treeopt.plan import Alternative, Bucket, Estimate, Plan
 from treeopt.search import Choice, Objective, Priced, Question, search
@@ -56,6 +57,7 @@ def _bucket(choice: Choice, question: Question, ridge_tokens: float) -> Bucket:
         tokens_per_s=choice.best.tokens_per_s,
         speedup=Estimate(value=choice.speedup),
         break_even_tokens=choice.break_even_tokens,
+        break_even_batch=break_even_batch(ridge_tokens, choice.best.nodes),
         best_chain=alternative(choice.chain, choice.best),
         plain_tokens_per_s=choice.plain.tokens_per_s,
         runner_up=None if runner_up is None else alternative(runner_up.option, choice.best),
@@ -68,10 +70,7 @@ def _bucket(choice: Choice, question: Question, ridge_tokens: float) -> Bucket:
 def _optimality(choice: Choice) -> str:
     if choice.gap == 0.0:
         return "exact"
-    return (
-        f"gap {choice.gap:.2%}: no tree gains more than that, if every level cost as little as its narrowest and "
-        "E were the best for its size"
-    )
+    return f"gap {choice.gap:.2%}: bounded by the largest E of every size at the price of its narrowest shape"
 
 
 def _reason(choice: Choice, question: Question, ridge_tokens: float) -> str:
@@ -81,7 +80,8 @@ def _reason(choice: Choice, question: Question, ridge_tokens: float) -> str:
         return _why_not(choice)
     side = "under" if choice.tokens_per_step <= ridge_tokens else "over"
     parts = [
-        f"{choice.tokens_per_step} tokens per step, {side} the ridge of {ridge_tokens:.0f}: the step takes "
+        f"{choice.tokens_per_step} tokens per step, {side} the ridge of {ridge_tokens:.0f} ({best.nodes} nodes stay "
+        f"under it up to batch {break_even_batch(ridge_tokens, best.nodes)}): the step takes "
         f"{choice.break_even_tokens:.2f}x a plain one and yields {best.expected_tokens:.2f} tokens"
     ]
     if best.tokens_per_s < plain.tokens_per_s:

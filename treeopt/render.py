@@ -40,7 +40,10 @@ def one_bucket(bucket: Bucket) -> RenderableType:
     """The answer for one bucket: verdict, tree, alternatives, reason."""
     parts: list[RenderableType] = [Text(), _verdict(bucket), Text()]
     if bucket.speculate:
-        parts += [Padding(draw(bucket.tree, bucket.path_probabilities, limit=DRAWN_NODES), (0, 2)), Text()]
+        parts += [
+            Padding(draw(bucket.tree, bucket.path_probabilities, limit=DRAWN_NODES), (0, 2), expand=False),
+            Text(),
+        ]
     return Group(*parts, alternatives(bucket), Text(), _because(bucket))
 
 
@@ -80,12 +83,12 @@ def alternatives(bucket: Bucket) -> Table:
     for name, option in others:
         if option is not None and option.nodes > 1:
             step_s = bucket.batch_max * option.expected_tokens / option.tokens_per_s
-            row = (str(option.nodes), str(option.depth), f"{option.expected_tokens:.3f}", _ms(step_s))
+            row = (str(option.nodes), str(option.depth), f"{option.expected_tokens:.2f}", _ms(step_s))
             table.add_row(name, *row, _rate(option.tokens_per_s), f"{-option.loss:+.1%}")
     if bucket.speculate:
         plain = bucket.plain_tokens_per_s
         change = f"{plain / bucket.tokens_per_s - 1.0:+.1%}"
-        table.add_row("plain decoding", "1", "0", "1.000", _ms(bucket.batch_max / plain), _rate(plain), change)
+        table.add_row("plain decoding", "1", "0", "1.00", _ms(bucket.batch_max / plain), _rate(plain), change)
     return table
 
 
@@ -94,7 +97,8 @@ def draw(tree: DraftTree, f: FloatArray | None, *, limit: int | None = None) -> 
     shown = set(range(len(tree)))
     if limit is not None and len(tree) > limit and f is not None:
         shown = set(np.argsort(-f, kind="stable")[:limit].tolist())
-    root = Tree(Text("root", style="bold"), guide_style="dim")
+    legend = "" if f is None else "  (rank and f of each guess)"
+    root = Tree(Text("root", style="bold").append(legend, style="dim not bold"), guide_style="dim")
     branches = {0: root}
     for node in range(1, len(tree)):
         if node in shown:
