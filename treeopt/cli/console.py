@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from rich.console import Console, RenderableType
 
@@ -24,3 +26,22 @@ def notes(warnings: Iterable[str]) -> None:
     console = Console(stderr=True, highlight=False)
     for warning in warnings:
         console.print(f"note: {warning}", style="dim", markup=False, soft_wrap=True)
+
+
+@contextmanager
+def working(on: str) -> Iterator[None]:
+    """On a terminal, show a spinner with the seconds gone by if the work takes longer than one."""
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    progress.add_task(on, total=None)
+    timer = threading.Timer(1.0, progress.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        progress.stop()

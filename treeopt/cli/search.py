@@ -46,6 +46,7 @@ def search(
     if (batch is None) == (batches is None):
         raise typer.BadParameter("give either --batch N or --batches LIST", param_hint="--batch")
     from treeopt.buckets import Sharing
+    from treeopt.cli import console
     from treeopt.frontier import Limits
     from treeopt.inputs import Names, load_inputs
     from treeopt.planner import make_plan
@@ -59,14 +60,15 @@ def search(
         budget_tokens=budget,
         sharing=Sharing(max_loss=sharing_loss, max_trees=max_trees),
     )
-    inputs = load_inputs(Names(ranks=ranks, hardware=hardware, model=model, drafter=drafter, dtype=dtype, tp=tp))
-    plan = make_plan(question, inputs, command=command_line())
+    names = Names(ranks=ranks, hardware=hardware, model=model, drafter=drafter, dtype=dtype, tp=tp)
+    with console.working("searching"):
+        inputs = load_inputs(names)
+        plan = make_plan(question, inputs, command=command_line())
     if out is not None:
         plan.save(out)
     if json:
         typer.echo(plan.json())
         return
-    from treeopt.cli import console
     from treeopt.render import bucket_table, one_bucket, plan_heading
 
     body = one_bucket(plan.buckets[0]) if len(plan.buckets) == 1 else bucket_table(plan)
