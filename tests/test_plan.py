@@ -82,7 +82,14 @@ def change(plan: Plan, old: str, new: str) -> str:
         ("step_time_s: ", "step_time_s: -", "out of range"),
         ("context: 2048", "context: .nan", "not a finite number"),
         ("min: 1,", "min: 0,", "out of range"),
-        ("buckets:", "bucket:", "'buckets' is missing"),
+        ("buckets:", "bucket:", "unknown key"),
+        ("context: 2048\n", "", "'context' is missing"),
+        ("speculate: true", "speculate: false", "the tree has"),
+        ("expected_tokens: {value: ", "expected_tokens: {value: 1", "path probabilities sum to"),
+        ("step_time_s: 0", "step_time_s: 0.0 #", "out of range"),
+        ("max: 1}", "max: 3}", "the bucket before ends at 3"),
+        ("rule: greedy", "rule: guess", "unknown rule 'guess'"),
+        ("sharing_loss: ", "sharing: 1\n  sharing_loss: ", "unknown key"),
     ],
 )
 def test_plans_that_contradict_themselves(plan: Plan, old: str, new: str, message: str, tmp_path: Path) -> None:
@@ -98,7 +105,7 @@ def test_evidence_that_changed_since_is_refused(plan: Plan, tmp_path: Path) -> N
     ranks = tmp_path / "mine.yaml"
     ranks.write_text("format: treeopt.ranks/1\nname: mine\nevidence: depth-rank\nprobabilities: [[0.5, 0.2]]\n")
     made = make_plan(Question(batches=(4,)), load_inputs(Names(ranks=str(ranks))), command="x")
-    assert inputs_of(made).ranks.name == "mine"
+    assert inputs_of(made).evidence.parts[0].name == "mine"
     ranks.write_text(ranks.read_text().replace("0.5", "0.6"))
     with pytest.raises(InputError, match="has changed since"):
         inputs_of(made)

@@ -33,7 +33,7 @@ class Sharing:
 
 
 class Bucket(NamedTuple):
-    """Batch sizes `first`..`last` (indices) run `option`; each loses at most `loss` of its own best."""
+    """Ranges `first`..`last` run `option`; every batch size of them loses at most `loss` of its own best."""
 
     first: int
     last: int
@@ -41,11 +41,11 @@ class Bucket(NamedTuple):
     loss: float
 
 
-def share(value: FloatArray, *, size: IntArray, tie: float, sharing: Sharing) -> list[Bucket]:
-    """Split the batch sizes into buckets.
+def share(loss: FloatArray, *, size: IntArray, tie: float, sharing: Sharing) -> list[Bucket]:
+    """Split ranges of batch sizes into buckets.
 
     Args:
-        value: `[batches, options]` what is maximised, -inf where an option is not allowed; option 0 always is.
+        loss: `[ranges, options]` share of the best value that an option loses, inf where it is not allowed.
         size: `[options]` nodes, by which ties are broken.
         tie: options within this share of the best one tie.
         sharing: how much may be lost for how many buckets.
@@ -54,7 +54,6 @@ def share(value: FloatArray, *, size: IntArray, tie: float, sharing: Sharing) ->
     `sharing.max_loss`, and among those the smallest largest loss, then the smallest sum; if `sharing.max_trees` is
     fewer, the smallest largest loss with that many.
     """
-    loss = 1.0 - value / value.max(axis=1, keepdims=True)
     least = _interval_losses(loss)
     n = len(loss)
     most = n if sharing.max_trees is None else min(sharing.max_trees, n)
@@ -76,7 +75,7 @@ def share(value: FloatArray, *, size: IntArray, tie: float, sharing: Sharing) ->
     for k in range(used, 0, -1):
         edges.append(int(start[k, edges[-1]]))
     edges.reverse()
-    return [_pick(loss, size, tie, first, end - 1) for first, end in pairwise(edges)]
+    return [_pick(loss, size, tie, sharing, first, end - 1) for first, end in pairwise(edges)]
 
 
 def _interval_losses(loss: FloatArray) -> FloatArray:
@@ -88,8 +87,11 @@ def _interval_losses(loss: FloatArray) -> FloatArray:
     return least
 
 
-def _pick(loss: FloatArray, size: IntArray, tie: float, first: int, last: int) -> Bucket:
+def _pick(loss: FloatArray, size: IntArray, tie: float, sharing: Sharing, first: int, last: int) -> Bucket:
     largest = loss[first : last + 1].max(axis=0)
-    ties = np.flatnonzero(largest <= largest.min() + tie)
+    most = largest.min() + tie
+    if first < last:
+        most = min(most, max(sharing.max_loss, largest.min()))  # a tie is no reason to lose more than was allowed
+    ties = np.flatnonzero(largest <= most)
     option = int(ties[np.lexsort((largest[ties], size[ties]))[0]])
     return Bucket(first, last, option, float(largest[option]))

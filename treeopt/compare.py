@@ -10,7 +10,9 @@ from treeopt.documents import read_document
 from treeopt.errors import InputError
 from treeopt.inputs import Inputs
 from treeopt.plan import Plan, load_plan, parse_tree
+from treeopt.ranks.intervals import Interval
 from treeopt.search import TIE, Priced, price_tree
+from treeopt.settle import paired_gain
 from treeopt.tree import DraftTree
 
 
@@ -37,7 +39,8 @@ class Rival:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One rival at one bucket's largest batch; `gain` is the plan's tokens/s over the rival's, minus 1.
+    """One rival at one bucket's largest batch; `gain` is the plan's tokens/s over the rival's, minus 1,
+    `interval` its 95 % interval where traces allow one.
 
     `unmeasured` nodes of the rival lie beyond the evidence and count as never accepted.
     """
@@ -46,13 +49,21 @@ class Comparison:
     rival: str
     plan: Priced
     other: Priced
-    verdict: Verdict
+    interval: Interval | None
     unmeasured: int
 
     @property
     def gain(self) -> float:
         """Positive where the plan is faster."""
         return self.plan.tokens_per_s / self.other.tokens_per_s - 1.0
+
+    @property
+    def verdict(self) -> Verdict:
+        """A tie within 0.5 %, or where the documents cannot tell the two apart."""
+        unclear = self.interval is not None and self.interval.includes_zero
+        if abs(self.gain) <= TIE or unclear:
+            return Verdict.TIE
+        return Verdict.BETTER if self.gain > 0.0 else Verdict.WORSE
 
 
 def parse_rival(text: str) -> Rival:
@@ -81,16 +92,19 @@ def parse_rival(text: str) -> Rival:
 
 def compare(plan: Plan, rival: Rival, inputs: Inputs) -> list[Comparison]:
     """The plan against a rival at every bucket's largest batch, both priced anew from the plan's evidence."""
-    ranks, found = inputs.ranks.model(), []
+    found = []
     for bucket in plan.buckets:
         batch = bucket.batch_max
         tree = rival.tree_for(batch)
-        ours = price_tree(bucket.tree, ranks, inputs.cost, batch=batch, context=plan.context)
-        theirs = price_tree(tree, ranks, inputs.cost, batch=batch, context=plan.context)
+        # Each where its own drafts start: a longer tree jumps further and starts elsewhere.
+        ours, theirs = (
+            price_tree(t, inputs.evidence.model_under(t), inputs.cost, batch=batch, context=plan.context)
+            for t in (bucket.tree, tree)
+        )
+        ranks = inputs.evidence.all_positions
         outside = sum(len(path) > ranks.depth or max(path) >= ranks.ranks for path in tree.paths)
-        ratio = ours.tokens_per_s / theirs.tokens_per_s
-        verdict = Verdict.TIE if abs(ratio - 1.0) <= TIE else Verdict.BETTER if ratio > 1.0 else Verdict.WORSE
+        interval = paired_gain(bucket.tree, ours.step_time_s, tree, theirs.step_time_s, inputs.evidence)
         found.append(
-            Comparison(batch=batch, rival=rival.name, plan=ours, other=theirs, verdict=verdict, unmeasured=outside)
+            Comparison(batch=batch, rival=rival.name, plan=ours, other=theirs, interval=interval, unmeasured=outside)
         )
     return found

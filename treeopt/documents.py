@@ -20,6 +20,7 @@ from treeopt.errors import FileFormatError, InputError
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _REQUIRED: Final = object()
+_MAX_BYTES: Final = 256 << 20  # no profile or plan comes near it; a device never ends
 
 Keys = tuple[str | int, ...]
 
@@ -92,6 +93,8 @@ class Field:
         """This value as text."""
         if not isinstance(self.value, str):
             raise self._type_error("text")
+        if any("\ud800" <= c <= "\udfff" for c in self.value):
+            raise self.error("half a character (a lone surrogate)", hint="write the whole character")
         return self.value
 
     def boolean(self) -> bool:
@@ -108,6 +111,8 @@ class Field:
                 value = float(value)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._type_error("a number")
+        if isinstance(value, int) and abs(value) > 2**62:
+            raise self.error("a number of more than 18 digits", hint="give a measured, finite value")
         if not math.isfinite(value):
             raise self.error(f"{value} is not a finite number", hint="give a measured, finite value")
         if not low <= value <= high:
@@ -141,23 +146,33 @@ def read_document(path: Path, *, what: str) -> Document:
 def parse_document(text: str, *, name: str, what: str) -> Document:
     """Parse YAML or JSON text that came from `name`."""
     try:
-        # JSON is the faster reader by far, and machines write JSON.
-        value = json.loads(text) if text.lstrip()[:1] in ("{", "[") else yaml.load(text, Loader=_LOADER)
-    except ValueError:
-        value = _load_yaml(text, name)
+        value = _parse(text, name)
     except RecursionError:
         raise FileFormatError(f"{name}: nested too deeply", hint=f"give a {what}") from None
-    except yaml.YAMLError as error:
-        raise _yaml_error(error, name) from error
     if value is None:
         raise FileFormatError(f"{name}: the file is empty", hint=f"give a {what}")
     return Document(name=name, text=text, value=value)
 
 
+def refuse_overwriting(out: Path | None, *inputs: str | Path) -> None:
+    """Refuse to write a result over a file that it was made from.
+
+    Raises:
+        InputError: `out` is one of the inputs.
+    """
+    for given in map(Path, inputs):
+        if out is not None and out.exists() and given.exists() and out.samefile(given):
+            raise InputError(f"{out} is an input of this command", hint="write the result to another file")
+
+
 def read_text(path: Path, *, what: str) -> str:
     """Read a text file, turning every way that can fail into an InputError."""
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            raw = file.read(_MAX_BYTES + 1)
+        if len(raw) > _MAX_BYTES:
+            raise FileFormatError(f"{path}: larger than {_MAX_BYTES >> 20} MiB", hint=f"give a {what}")
+        return raw.decode("utf-8")
     except UnicodeDecodeError:
         raise FileFormatError(f"{path}: not a text file", hint=f"give a {what} in YAML or JSON") from None
     except OSError as error:
@@ -178,14 +193,20 @@ def os_error(error: OSError, path: Path, *, what: str, verb: str) -> InputError:
 def write_atomically(path: Path, data: str | bytes, *, what: str) -> None:
     """Replace `path` by `data`, or leave everything as it was.
 
+    A link is followed; what is no regular file (a device, a pipe) is written to, never replaced.
+
     Raises:
         InputError: the folder is missing or not writable, or `path` is a directory.
     """
     raw = data.encode() if isinstance(data, str) else data
     temporary: str | None = None
     try:
+        path = path.resolve() if path.is_symlink() else path
         if path.is_dir():
             raise IsADirectoryError(path)
+        if path.exists() and not path.is_file():
+            path.write_bytes(raw)
+            return
         if path.exists() and not os.access(path, os.W_OK):
             raise PermissionError(13, "permission denied")
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -196,8 +217,9 @@ def write_atomically(path: Path, data: str | bytes, *, what: str) -> None:
         os.chmod(temporary, _mode_for(path))
         os.replace(temporary, path)
         temporary = None
-    except OSError as error:
-        raise os_error(error, path, what=what, verb="write") from error
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        known = error if isinstance(error, OSError) else OSError(str(error))
+        raise os_error(known, path, what=what, verb="write") from error
     finally:
         if temporary is not None:
             with contextlib.suppress(OSError):
@@ -244,9 +266,38 @@ def _styled_dumper() -> Any:
     return Dumper
 
 
+def _parse(text: str, name: str) -> Any:
+    if text.lstrip()[:1] in ("{", "["):
+        # JSON is the faster reader by far, and machines write JSON; what only looks like it is YAML's to judge.
+        with contextlib.suppress(ValueError):
+            return json.loads(text, object_pairs_hook=_without_duplicates)
+    return _load_yaml(text, name)
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a key is given twice")  # YAML's reader says which and where
+    return value
+
+
+class _Loader(_LOADER):  # type: ignore[misc, valid-type]
+    """Refuses a key that is given twice: the last one would win without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.tag != "tag:yaml.org,2002:merge" and isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"'{key.value}' is given twice", key.start_mark)
+                seen.add(key.value)
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
+
+
 def _load_yaml(text: str, name: str) -> Any:
     try:
-        return yaml.load(text, Loader=_LOADER)
+        return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         raise _yaml_error(error, name) from error
     except ValueError as error:  # a date or number that Python refuses
@@ -264,7 +315,10 @@ def _yaml_error(error: yaml.YAMLError, name: str) -> FileFormatError:
 
 def _line_of(text: str, keys: Keys) -> int:
     """1-based line of the value under `keys`, or of the deepest part of the way that exists."""
-    node = yaml.compose(text, Loader=_LOADER)
+    try:
+        node = yaml.compose(text, Loader=_LOADER)
+    except yaml.YAMLError:  # JSON may hold what YAML does not
+        return 1
     if node is None:
         return 1
     line: int = node.start_mark.line

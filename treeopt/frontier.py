@@ -19,6 +19,8 @@ from treeopt.errors import SearchError
 from treeopt.ranks.model import FloatArray, IntArray, PathModel
 from treeopt.tree import DraftTree
 
+MAX_NODES = 4096  # far more than pays anywhere
+
 # More nodes than this are not listed: an answer with a gap beats one that takes minutes.
 MAX_CANDIDATES = 4000
 
@@ -31,7 +33,7 @@ class Limits:
     number of guesses the drafter lists (ranks 0 to max_ranks - 1).
 
     Raises:
-        SearchError: a cap below 1 (a depth below 0).
+        SearchError: a cap below 1 (a depth below 0), or more than `MAX_NODES` nodes.
     """
 
     max_nodes: int = 64
@@ -48,6 +50,8 @@ class Limits:
         ):
             if value is not None and value < low:
                 raise SearchError(f"--{name} {value} leaves no tree", hint=f"give {low} or more")
+        if self.max_nodes > MAX_NODES:
+            raise SearchError(f"--max-nodes {self.max_nodes} is out of range", hint=f"give {MAX_NODES} or fewer")
 
 
 class Level(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,19 @@ from treeopt.tree import DraftTree
 
 FORMAT: Final = "treeopt.plan/1"
 TREE_FORMAT: Final = "treeopt.tree/1"
+EXACT_RULES: Final = ("greedy", "target-sample", "recursive-rejection")
+APPROXIMATE_RULES: Final = ("typical",)
+_PLAN_KEYS: Final = (
+    *("format", "created_with", "verification", "ranks", "hardware", "model", "drafter", "context", "objective"),
+    *("notes", "buckets"),
+)
+_BUCKET_KEYS: Final = (
+    *("batch", "speculate", "nodes", "depth", "paths", "parents", "path_probabilities", "expected_tokens"),
+    *("held_out_tokens", "step_time_s", "tokens_per_s", "speedup", "speedup_at_min", "break_even_tokens"),
+    *("ridge_batch", "tokens_per_step", "best_chain", "plain", "runner_up", "sharing_loss", "categories"),
+    *("optimality", "reason"),
+)
+_TINY: Final = 1e-300  # a rate or a time is positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +53,22 @@ class Alternative:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Category:
+    """What a bucket's tree does for one kind of traffic: its E, and the share it loses against its own best tree."""
+
+    name: str
+    weight: float
+    expected_tokens: float
+    loss: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Bucket:
     """The answer for the batch sizes `batch_min`..`batch_max`, priced at the largest.
 
-    `path_probabilities [N]` is f of every node; `break_even_tokens` is the E that the step must exceed to pay,
-    `break_even_batch` the largest batch whose B x N stays under the ridge; `optimality` is "exact" or names the gap to
+    `path_probabilities [N]` is f of every node; `held_out_tokens` is E on documents that took no part in the search;
+    `break_even_tokens` is the E that the step must exceed to pay,
+    `ridge_batch` the largest batch whose B x N stays under the ridge; `optimality` is "exact" or names the gap to
     an upper bound.
     """
 
@@ -52,15 +77,18 @@ class Bucket:
     tree: DraftTree
     path_probabilities: FloatArray
     expected_tokens: Estimate
+    held_out_tokens: Estimate | None
     step_time_s: float
     tokens_per_s: float
     speedup: Estimate
+    speedup_at_min: float
     break_even_tokens: float
-    break_even_batch: int
+    ridge_batch: int
     best_chain: Alternative
     plain_tokens_per_s: float
     runner_up: Alternative | None
     sharing_loss: float
+    categories: tuple[Category, ...]
     optimality: str
     reason: str
 
@@ -91,6 +119,8 @@ class Plan:
 
     version: str
     command: str
+    rule: str
+    notes: tuple[str, ...]
     ranks: Source
     hardware: Source
     model: Source
@@ -126,13 +156,14 @@ class Plan:
         return {
             "format": FORMAT,
             "created_with": {"treeopt": self.version, "command": self.command},
-            "verification": {"rule": "greedy", "exact": True},
+            "verification": {"rule": self.rule, "exact": self.rule in EXACT_RULES},
             "ranks": _source_document(self.ranks),
             "hardware": _source_document(self.hardware),
             "model": _source_document(self.model),
             "drafter": {"kind": self.drafter},
             "context": self.context,
             "objective": self.objective,
+            "notes": list(self.notes),
             "buckets": [_bucket_document(b) for b in self.buckets],
         }
 
@@ -167,13 +198,26 @@ def parse_plan(document: Document) -> Plan:
     """Read a plan from a parsed file."""
     root = document.root
     check_format(root, FORMAT, what="plan")
-    created = root.get("created_with")
+    root.only(*_PLAN_KEYS)
+    created, rule = root.get("created_with"), root.get("verification").get("rule")
+    if rule.text() not in (*EXACT_RULES, *APPROXIMATE_RULES):
+        raise rule.error(
+            f"unknown rule '{rule.text()}'", hint=f"known: {', '.join((*EXACT_RULES, *APPROXIMATE_RULES))}"
+        )
     buckets = tuple(_parse_bucket(b) for b in root.get("buckets").items())
     if not buckets:
         raise root.get("buckets").error("the plan has no bucket", hint="search again")
+    for i, (before, after) in enumerate(pairwise(buckets), start=1):
+        if after.batch_min != before.batch_max + 1:
+            field = list(root.get("buckets").items())[i].get("batch")
+            raise field.error(
+                f"the bucket before ends at {before.batch_max}", hint="buckets follow each other without gaps"
+            )
     return Plan(
         version=created.get("treeopt").text(),
         command=created.get("command").text(),
+        rule=rule.text(),
+        notes=tuple(note.text() for note in root.get("notes").items()),
         ranks=_parse_source(root.get("ranks")),
         hardware=_parse_source(root.get("hardware")),
         model=_parse_source(root.get("model")),
@@ -245,22 +289,26 @@ def _bucket_document(bucket: Bucket) -> dict[str, Any]:
         "parents": tree.parents.tolist(),
         "path_probabilities": [_round(f) for f in bucket.path_probabilities],
         "expected_tokens": _estimate_document(bucket.expected_tokens),
+        "held_out_tokens": None if bucket.held_out_tokens is None else _estimate_document(bucket.held_out_tokens),
         "step_time_s": _round(bucket.step_time_s),
         "tokens_per_s": _round(bucket.tokens_per_s),
         "speedup": _estimate_document(bucket.speedup),
+        "speedup_at_min": _round(bucket.speedup_at_min),
         "break_even_tokens": _round(bucket.break_even_tokens),
-        "break_even_batch": bucket.break_even_batch,
+        "ridge_batch": bucket.ridge_batch,
         "tokens_per_step": bucket.tokens_per_step,
         "best_chain": _alternative_document(bucket.best_chain),
         "plain": {"tokens_per_s": _round(bucket.plain_tokens_per_s)},
         "runner_up": None if bucket.runner_up is None else _alternative_document(bucket.runner_up),
         "sharing_loss": _round(bucket.sharing_loss),
+        "categories": [_category_document(c) for c in bucket.categories],
         "optimality": bucket.optimality,
         "reason": bucket.reason,
     }
 
 
 def _parse_bucket(field: Field) -> Bucket:
+    field.only(*_BUCKET_KEYS)
     batch = field.get("batch")
     low = batch.get("min").integer(low=1)
     tree = _paths(field.get("paths"))
@@ -269,28 +317,51 @@ def _parse_bucket(field: Field) -> Bucket:
             raise field.get(key).error(f"the paths have {value}", hint="change the paths and this number together")
     if [p.integer() for p in field.get("parents").items()] != tree.parents.tolist():
         raise field.get("parents").error("these are not the parents of the paths", hint="nodes go by (depth, path)")
-    runner_up = field.get("runner_up")
+    runner_up, held_out = field.get("runner_up"), field.get("held_out_tokens")
     f = np.array([p.number(low=0, high=1) for p in field.get("path_probabilities").items()])
-    if len(f) != len(tree):
-        raise field.get("path_probabilities").error(f"{len(f)} values for {len(tree)} nodes", hint="give one per node")
+    tokens = _parse_estimate(field.get("expected_tokens"))
+    _check_probabilities(field, tree, f, tokens.value)
     return Bucket(
         batch_min=low,
         batch_max=batch.get("max").integer(low=low),
         tree=tree,
         path_probabilities=f,
-        expected_tokens=_parse_estimate(field.get("expected_tokens")),
-        step_time_s=field.get("step_time_s").number(low=0),
-        tokens_per_s=field.get("tokens_per_s").number(low=0),
+        expected_tokens=tokens,
+        held_out_tokens=None if held_out.value is None else _parse_estimate(held_out),
+        step_time_s=field.get("step_time_s").number(low=_TINY),
+        tokens_per_s=field.get("tokens_per_s").number(low=_TINY),
         speedup=_parse_estimate(field.get("speedup")),
+        speedup_at_min=field.get("speedup_at_min").number(low=0),
         break_even_tokens=field.get("break_even_tokens").number(low=0),
-        break_even_batch=field.get("break_even_batch").integer(low=0),
+        ridge_batch=field.get("ridge_batch").integer(low=0),
         best_chain=_parse_alternative(field.get("best_chain")),
-        plain_tokens_per_s=field.get("plain").get("tokens_per_s").number(low=0),
+        plain_tokens_per_s=field.get("plain").get("tokens_per_s").number(low=_TINY),
         runner_up=None if runner_up.value is None else _parse_alternative(runner_up),
         sharing_loss=field.get("sharing_loss").number(),
+        categories=tuple(_parse_category(c) for c in field.get("categories").items()),
         optimality=field.get("optimality").text(),
         reason=field.get("reason").text(),
     )
+
+
+def _check_probabilities(field: Field, tree: DraftTree, f: FloatArray, tokens: float) -> None:
+    """f of the root is 1, f never rises along a path, and E is their sum."""
+    given = field.get("path_probabilities")
+    if len(f) != len(tree):
+        raise given.error(f"{len(f)} values for {len(tree)} nodes", hint="give one per node")
+    above = np.concatenate([[1.0], f[tree.parents[1:]]])
+    wrong = np.flatnonzero(f > above + 1e-9)
+    if len(wrong) or f[0] != 1.0:
+        node = int(wrong[0]) if len(wrong) else 0
+        raise given.error(f"f of node {node} is {f[node]:g}", hint="the root has 1, and f never rises along a path")
+    if abs(f.sum() - tokens) > 1e-3 * tokens:
+        raise field.get("expected_tokens").error(
+            f"E is {tokens:g}, the path probabilities sum to {f.sum():g}", hint="E is 1 + the sum of f over the drafts"
+        )
+    if field.get("speculate").boolean() != (len(tree) > 1):
+        raise field.get("speculate").error(
+            f"the tree has {len(tree)} nodes", hint="a plan speculates where it has a tree"
+        )
 
 
 def _estimate_document(estimate: Estimate) -> dict[str, float | None]:
@@ -323,8 +394,26 @@ def _parse_alternative(field: Field) -> Alternative:
         nodes=field.get("nodes").integer(low=1),
         depth=field.get("depth").integer(low=0),
         expected_tokens=field.get("expected_tokens").number(low=0),
-        tokens_per_s=field.get("tokens_per_s").number(low=0),
+        tokens_per_s=field.get("tokens_per_s").number(low=_TINY),
         loss=field.get("loss").number(),
+    )
+
+
+def _category_document(category: Category) -> dict[str, Any]:
+    return {
+        "name": category.name,
+        "weight": _round(category.weight),
+        "expected_tokens": _round(category.expected_tokens),
+        "loss": _round(category.loss),
+    }
+
+
+def _parse_category(field: Field) -> Category:
+    return Category(
+        name=field.get("name").text(),
+        weight=field.get("weight").number(low=0, high=1),
+        expected_tokens=field.get("expected_tokens").number(low=0),
+        loss=field.get("loss").number(low=0, high=1),
     )
 
 

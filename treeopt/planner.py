@@ -7,22 +7,38 @@ from importlib.metadata import PackageNotFoundError, version
 from treeopt.cost import break_even_batch
 from treeopt.inputs import Inputs
 from treeopt.plan import Alternative, Bucket, Estimate, Plan
-from treeopt.search import Choice, Objective, Priced, Question, search
+from treeopt.ranks.intervals import Interval
+from treeopt.search import TIE, Choice, Objective, Priced, Question
+from treeopt.settle import Evidence, Settled, held_out_tokens, settled_search
 
 
-def make_plan(question: Question, inputs: Inputs, *, command: str) -> Plan:
-    """Search, and put the answer with its evidence into a plan; `command` is recorded in it."""
-    choices = search(question, inputs.ranks.model(), inputs.cost)
+def make_plan(
+    question: Question, inputs: Inputs, *, command: str, seed: int = 0, held_out: float | None = None
+) -> Plan:
+    """Search, and put the answer with its evidence into a plan.
+
+    `command` is recorded in it; `seed` is that of the bootstrap behind the intervals. With `held_out` that share of
+    the documents does not take part in the search, and every bucket tells its E on them.
+
+    Raises:
+        InputError: the evidence has no documents to hold out.
+    """
+    evidence, judge = inputs.evidence, None
+    if held_out is not None:
+        evidence, judge = evidence.split(held_out, seed)
+    settled = settled_search(question, evidence, inputs.cost, seed=seed)
     return Plan(
         version=package_version(),
         command=command,
+        rule=inputs.rule,
+        notes=tuple(inputs.notes(question.batches[-1], question.context)),
         ranks=inputs.ranks_source,
         hardware=inputs.hardware_source,
         model=inputs.model_source,
         drafter=inputs.names.drafter,
         context=question.context,
         objective=question.objective.value,
-        buckets=tuple(_bucket(choice, question, inputs.cost.ridge_tokens) for choice in choices),
+        buckets=tuple(_bucket(s, question, inputs.cost.ridge_tokens, judge, seed) for s in settled),
     )
 
 
@@ -45,32 +61,43 @@ def alternative(option: Priced, best: Priced) -> Alternative:
     )
 
 
-def _bucket(choice: Choice, question: Question, ridge_tokens: float) -> Bucket:
+def _bucket(settled: Settled, question: Question, ridge_tokens: float, judge: Evidence | None, seed: int) -> Bucket:
+    choice, tokens = settled.choice, settled.tokens
     runner_up = choice.runner_up
     return Bucket(
         batch_min=choice.batch_min,
         batch_max=choice.batch_max,
         tree=choice.tree,
         path_probabilities=choice.path_probabilities,
-        expected_tokens=Estimate(value=choice.best.expected_tokens),
+        expected_tokens=_estimate(choice.best.expected_tokens, tokens, 1.0),
+        held_out_tokens=None if judge is None else _estimate(*held_out_tokens(choice.tree, judge, seed=seed), 1.0),
         step_time_s=choice.best.step_time_s,
         tokens_per_s=choice.best.tokens_per_s,
-        speedup=Estimate(value=choice.speedup),
+        speedup_at_min=choice.speedup_at_min,
+        speedup=_estimate(choice.speedup, tokens, choice.break_even_tokens),
         break_even_tokens=choice.break_even_tokens,
-        break_even_batch=break_even_batch(ridge_tokens, choice.best.nodes),
+        ridge_batch=break_even_batch(ridge_tokens, choice.best.nodes),
         best_chain=alternative(choice.chain, choice.best),
         plain_tokens_per_s=choice.plain.tokens_per_s,
         runner_up=None if runner_up is None else alternative(runner_up.option, choice.best),
         sharing_loss=choice.sharing_loss,
+        categories=settled.categories,
         optimality=_optimality(choice),
         reason=_reason(choice, question, ridge_tokens),
     )
 
 
+def _estimate(value: float, tokens: Interval | None, scale: float) -> Estimate:
+    """A number that is E over `scale`: the price of a step has no interval yet."""
+    if tokens is None:
+        return Estimate(value=value)
+    return Estimate(value=value, low=min(tokens.low / scale, value), high=max(tokens.high / scale, value))
+
+
 def _optimality(choice: Choice) -> str:
     if choice.gap == 0.0:
         return "exact"
-    return f"gap {choice.gap:.2%}: bounded by the largest E of every size at the price of its narrowest shape"
+    return f"gap {choice.gap:.2%}: no tree is faster by more, bounded by the best E of each size at its narrowest"
 
 
 def _reason(choice: Choice, question: Question, ridge_tokens: float) -> str:
@@ -86,14 +113,30 @@ def _reason(choice: Choice, question: Question, ridge_tokens: float) -> str:
     ]
     if best.tokens_per_s < plain.tokens_per_s:
         parts.append("plain decoding is faster here: use --objective throughput to let it win")
-    if best.nodes == question.limits.max_nodes:
+    if choice.speedup_at_min < 1.0 <= choice.speedup:
+        parts.append(
+            f"at batch {choice.batch_min} it is slower than plain decoding ({choice.speedup_at_min:.2f}x): list more "
+            "batch sizes"
+        )
+    largest = max(best.nodes, choice.runner_up.option.nodes if choice.runner_up else 1)
+    if largest == question.limits.max_nodes:
         parts.append(f"the cap --max-nodes {question.limits.max_nodes} binds: a larger tree may gain more")
+    parts += _passed_over(choice)
     chain_loss = 1.0 - choice.chain.tokens_per_s / best.tokens_per_s
     if question.objective is Objective.THROUGHPUT and choice.chain.nodes == best.nodes:
         parts.append("the best tree is a chain")
     elif 0.0 <= chain_loss < 0.03:
         parts.append(f"a chain of {choice.chain.depth} loses only {chain_loss:.1%}")
     return "; ".join(parts)
+
+
+def _passed_over(choice: Choice) -> list[str]:
+    """The larger tree that the tie rules passed over, if there is one."""
+    if choice.runner_up is None or choice.runner_up.loss >= 0.0:
+        return []
+    gain = -choice.runner_up.loss
+    why = "a tie" if gain <= TIE else "less than this evidence can tell apart"
+    return [f"{choice.runner_up.option.nodes} nodes would gain {gain:.1%}, {why}"]
 
 
 def _why_not(choice: Choice) -> str:

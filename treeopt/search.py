@@ -9,7 +9,7 @@ maximum over the grid is the optimum over all trees. Where they do, the answer c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -23,10 +23,13 @@ from treeopt.errors import InputError, UnknownNameError
 from treeopt.frontier import Family, Limits, best_families
 from treeopt.grid import Options, chain_options, concatenate, tree_options
 from treeopt.ranks.model import FloatArray, PathModel, expected_tokens, path_probabilities
-from treeopt.tree import DraftTree
+from treeopt.tree import MAX_PREFIX, DraftTree
 
 # Within this share of the best tokens/s the smaller tree wins: it frees memory and forgives a wrong cost model.
 TIE = 0.005
+
+
+MAX_BATCH = 1_000_000
 
 
 class Objective(StrEnum):
@@ -65,6 +68,7 @@ class Priced:
 class RunnerUp:
     """The best other tree and the share of the objective it loses; negative if the tie rule passed over it."""
 
+    tree: DraftTree
     option: Priced
     loss: float
 
@@ -85,6 +89,7 @@ class Choice:
     chain: Priced
     plain: Priced
     runner_up: RunnerUp | None
+    break_even_at_min: float
     sharing_loss: float
     gap: float
 
@@ -99,6 +104,11 @@ class Choice:
         return self.best.tokens_per_s / self.plain.tokens_per_s
 
     @property
+    def speedup_at_min(self) -> float:
+        """Tokens/s over plain decoding at the bucket's smallest batch."""
+        return self.best.expected_tokens / self.break_even_at_min
+
+    @property
     def break_even_tokens(self) -> float:
         """Expected tokens that the step must exceed to pay."""
         return self.best.step_time_s / self.plain.step_time_s
@@ -111,8 +121,10 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What to optimise: the batch sizes (each answers for those above the previous one), context, caps and aim.
+    """What to optimise: the batch sizes, context, caps and aim.
 
+    Each batch size answers for those above the previous one, and is judged at both ends of that range; the first
+    answers from `first_batch` on (default: for itself).
     `budget_tokens` caps B x N; under `length` it defaults to the ridge. `max_trees` caps the buckets, `sharing_loss`
     is how much a batch size may lose by sharing its neighbour's tree.
 
@@ -121,21 +133,29 @@ class Question:
     """
 
     batches: tuple[int, ...]
+    first_batch: int | None = None
     context: int = 2048
     limits: Limits = Limits()
     objective: Objective = Objective.THROUGHPUT
     budget_tokens: float | None = None
     sharing: Sharing = Sharing()
 
+    @property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """The ranges of batch sizes, both ends included."""
+        lows = [self.batches[0] if self.first_batch is None else self.first_batch, *(b + 1 for b in self.batches)]
+        return tuple(zip(lows, self.batches, strict=False))
+
     def __post_init__(self) -> None:
         if not self.batches:
             raise InputError("no batch size", hint="give at least one, for example --batch 32")
-        if min(self.batches) < 1:
-            raise InputError(f"batch {min(self.batches)} is out of range", hint="a batch has 1 request or more")
+        wrong = [b for b in self.batches if not 1 <= b <= MAX_BATCH]
+        if wrong:
+            raise InputError(f"batch {wrong[0]} is out of range", hint=f"a batch has 1 to {MAX_BATCH} requests")
         if list(self.batches) != sorted(set(self.batches)):
             raise InputError("batch sizes must rise", hint="list each batch size once, smallest first")
-        if self.context < 0:
-            raise InputError(f"context {self.context} is negative", hint="give the committed tokens per request")
+        if not 0 <= self.context <= MAX_PREFIX:
+            raise InputError(f"context {self.context} is out of range", hint="give the committed tokens per request")
         if self.budget_tokens is not None and not self.budget_tokens >= 1:  # NaN too
             raise InputError(f"budget {self.budget_tokens:g} is out of range", hint="give 1 token per step or more")
 
@@ -146,6 +166,17 @@ def search(question: Question, ranks: PathModel, cost: StepCost) -> list[Choice]
     Exact for costs without widths; otherwise `Choice.gap` bounds what a better tree could gain.
     """
     return _Search(question, ranks, cost).choices()
+
+
+def search_with_smaller(
+    question: Question, ranks: PathModel, cost: StepCost, *, loss: float
+) -> tuple[Choice, list[Choice]]:
+    """One tree for all batch sizes, and the smaller ones that lose at most `loss` at the largest batch, smallest first.
+
+    Of each size only the best is listed.
+    """
+    space = _Search(replace(question, sharing=Sharing(max_trees=1)), ranks, cost)
+    return space.choices()[0], space.smaller(loss)
 
 
 def price_tree(tree: DraftTree, ranks: PathModel, cost: StepCost, *, batch: int, context: int) -> Priced:
@@ -167,7 +198,8 @@ class _Search:
 
     def __init__(self, question: Question, ranks: PathModel, cost: StepCost) -> None:
         self.question, self.ranks, self.cost = question, ranks, cost
-        self.batch = np.array(question.batches, dtype=np.float64)[:, None]
+        self.sizes = sorted({size for ends in question.ranges for size in ends})
+        self.batch = np.array(self.sizes, dtype=np.float64)[:, None]
         depth = max(ranks.depth, 1)
         families = _families(ranks, question.limits)
         trees = tree_options(families, depth)
@@ -181,19 +213,35 @@ class _Search:
 
     def choices(self) -> list[Choice]:
         tie = TIE if self.question.objective is Objective.THROUGHPUT else 0.0
+        buckets = share(self.loss, size=self.options.nodes, tie=tie, sharing=self.question.sharing)
+        return [self._choice(bucket) for bucket in buckets]
+
+    def smaller(self, loss: float) -> list[Choice]:
+        last = len(self.question.ranges) - 1
+        value, nodes = self.value[-1], self.options.nodes
+        largest = nodes[value.argmax()]
+        near = np.flatnonzero((value >= (1.0 - loss) * value.max()) & (nodes < largest))
+        best_of_size = {int(nodes[i]): int(i) for i in near[np.argsort(value[near], kind="stable")]}
+        worst = self.loss.max(axis=0)
         return [
-            self._choice(bucket)
-            for bucket in share(self.value, size=self.options.nodes, tie=tie, sharing=self.question.sharing)
+            self._choice(Bucket(0, last, option, float(worst[option]))) for _, option in sorted(best_of_size.items())
         ]
 
     @property
+    def loss(self) -> FloatArray:
+        """`[ranges, C]` what each option loses against the best one, at the worse end of each range."""
+        loss = 1.0 - self.value / self.value.max(axis=1, keepdims=True)
+        low, high = np.array([[self.sizes.index(size) for size in ends] for ends in self.question.ranges]).T
+        return np.asarray(np.maximum(loss[low], loss[high]))
+
+    @property
     def gap(self) -> FloatArray:
-        """`[batches]` the share by which a tree could at most beat the best option."""
+        """`[sizes]` the share by which a tree could at most beat the best option."""
         gap = self.bound / self.value.max(axis=1) - 1.0
         return np.asarray(np.where(gap > 1e-9, gap, 0.0))
 
     def _price(self) -> None:
-        self.time_s = self.options.times_s(self.cost, self.question.batches, self.question.context)
+        self.time_s = self.options.times_s(self.cost, self.sizes, self.question.context)
         if self.question.objective is Objective.LENGTH:
             self.value = np.broadcast_to(self.options.expected_tokens, self.time_s.shape).copy()
         else:
@@ -211,7 +259,7 @@ class _Search:
         if self.question.objective is Objective.LENGTH:
             bound = np.broadcast_to(self.bounding.upper_tokens, self._over_budget(self.bounding).shape).copy()
         else:
-            bound = narrow_bound(self.bounding, self.cost, self.question.batches, self.question.context)
+            bound = narrow_bound(self.bounding, self.cost, self.sizes, self.question.context)
         bound[self._over_budget(self.bounding)] = -np.inf
         return np.asarray(np.maximum(bound.max(axis=1), self.value.max(axis=1)))
 
@@ -223,28 +271,31 @@ class _Search:
         self._price()
         allowed = ~self._over_budget(self.bounding)
         for i in np.flatnonzero(self.gap > 0.0):
-            batch = self.question.batches[i]
+            batch = self.sizes[i]
             bound = width_bound(self.bounding, by_width, self.cost, batch, self.question.context)[allowed[i]]
             self.bound[i] = min(self.bound[i], max(bound.max(initial=0.0), self.value[i].max()))
 
     def _choice(self, bucket: Bucket) -> Choice:
-        first, last, option, loss = bucket
+        option = bucket.option
+        batch_min, batch_max = self.question.ranges[bucket.first][0], self.question.ranges[bucket.last][1]
+        low, high = self.sizes.index(batch_min), self.sizes.index(batch_max)
         tree = self.options.tree(option)
-        plain = self._priced(last, 0)
-        scores = self.value[last]
+        plain = self._priced(high, 0)
+        scores = self.value[high]
         is_chain = (self.options.nodes == self.options.depth + 1) & (self.options.nodes > 1) & np.isfinite(scores)
         chains = np.where(is_chain, scores, -np.inf)
         return Choice(
-            batch_min=self.question.batches[first - 1] + 1 if first else self.question.batches[0],
-            batch_max=self.question.batches[last],
+            batch_min=batch_min,
+            batch_max=batch_max,
             tree=tree,
             path_probabilities=path_probabilities(self.ranks, tree),
-            best=self._priced(last, option),
-            chain=self._priced(last, int(chains.argmax())) if is_chain.any() else plain,
+            best=self._priced(high, option),
+            chain=self._priced(high, int(chains.argmax())) if is_chain.any() else plain,
             plain=plain,
-            runner_up=self._runner_up(last, option),
-            sharing_loss=loss,
-            gap=float(self.gap[first : last + 1].max()),
+            runner_up=self._runner_up(high, option),
+            break_even_at_min=float(self.time_s[low, option] / self.time_s[low, 0]),
+            sharing_loss=bucket.loss,
+            gap=float(self.gap[low : high + 1].max()),
         )
 
     def _runner_up(self, batch: int, option: int) -> RunnerUp | None:
@@ -254,7 +305,8 @@ class _Search:
         other = int(others.argmax())
         if not np.isfinite(others[other]):
             return None
-        return RunnerUp(option=self._priced(batch, other), loss=float(1.0 - others[other] / self.value[batch, option]))
+        loss = float(1.0 - others[other] / self.value[batch, option])
+        return RunnerUp(tree=self.options.tree(other), option=self._priced(batch, other), loss=loss)
 
     def _priced(self, batch: int, option: int) -> Priced:
         time_s = float(self.time_s[batch, option])
@@ -264,7 +316,7 @@ class _Search:
             depth=int(self.options.depth[option]),
             expected_tokens=tokens,
             step_time_s=time_s,
-            tokens_per_s=self.question.batches[batch] * tokens / time_s,
+            tokens_per_s=self.sizes[batch] * tokens / time_s,
         )
 
 

@@ -17,6 +17,10 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 
+MAX_PREFIX = 10**9
+MAX_RANK = 1 << 20  # beyond any vocabulary
+
+
 @dataclass(frozen=True)
 class DraftTree:
     """A set of rank paths closed under prefixes; node 0 is the root, nodes are sorted by (depth, path).
@@ -220,10 +224,12 @@ def _checked_path(path: Iterable[int]) -> RankPath:
             raise TreeError(f"path {list(ranks)} holds {rank!r}", hint="ranks are whole numbers, 0 for the top guess")
         if rank < 0:
             raise TreeError(f"path {list(ranks)} has a negative rank", hint="ranks start at 0, the top guess")
+        if rank > MAX_RANK:
+            raise TreeError(f"path {list(ranks)} has a rank above {MAX_RANK}", hint="no drafter lists so many guesses")
     return tuple(int(r) for r in ranks)
 
 
 def _checked_length(prefix_len: int) -> int:
-    if prefix_len < 0:
-        raise TreeError(f"prefix length {prefix_len} is negative", hint="give the committed tokens, 0 or more")
+    if not 0 <= prefix_len <= MAX_PREFIX:
+        raise TreeError(f"prefix length {prefix_len} is out of range", hint="give the committed tokens, 0 or more")
     return prefix_len

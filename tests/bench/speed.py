@@ -42,7 +42,7 @@ def plan_of_nine() -> float:
 def plan_of_nine_from_paths() -> float:
     inputs = load_inputs(Names())
     question = Question(batches=BATCHES, limits=Limits(max_nodes=256))
-    return median_s(lambda: search(question, inputs.ranks.model(), inputs.cost))
+    return median_s(lambda: search(question, inputs.evidence.all_positions, inputs.cost))
 
 
 def command() -> tuple[float, float]:

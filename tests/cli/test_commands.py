@@ -6,55 +6,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 
-from treeopt.cli import main
-
-
-class Ran(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Ran]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run `treeopt ARGS` in this process."""
-
-    def call(*args: str | Path) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["treeopt", *map(str, args)])
-        code = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = stop.code if isinstance(stop.code, int) else 1
-        return Ran(code, *capsys.readouterr())
-
-    return call
-
-
-@pytest.fixture
-def plan(run: Run, tmp_path: Path) -> Path:
-    path = tmp_path / "plan.yaml"
-    assert run("search", "--batches", "1,8,64", "--ranks", "example", "--out", path).code == 0
-    return path
-
-
-def wrong(ran: Ran, *words: str) -> None:
-    """Exit 1, nothing on stdout, one error line and one hint line."""
-    assert ran.code == 1, ran
-    assert ran.out == ""
-    lines = ran.err.splitlines()
-    assert [line.split(":")[0] for line in lines] == ["error", "hint"], ran.err
-    for word in words:
-        assert word in ran.err
+Run = Callable[..., Any]
+Wrong = Callable[..., None]
 
 
 def test_search_answers_for_one_batch(run: Run) -> None:
@@ -70,7 +29,7 @@ def test_search_json_is_the_plan_itself(run: Run, plan: Path) -> None:
     ran = run("search", "--batches", "1,8,64", "--ranks", "example", "--json")
     assert ran.code == 0
     assert json.loads(ran.out) == yaml.safe_load(plan.read_text())
-    assert ran.err == ""
+    assert json.loads(ran.out)["notes"] == [line.removeprefix("note: ") for line in ran.err.splitlines()]
 
 
 def test_search_can_say_no(run: Run) -> None:
@@ -118,14 +77,14 @@ def test_the_recorded_command_does_not_depend_on_where_the_answer_goes(run: Run,
         (["--batch", "8", "--dtype", "int3"], ["int3"]),
         (["--batch", "8", "--tp", "0"], ["0"]),
         (["--batch", "8", "--tp", "7"], ["7"]),
-        (["--batch", "8", "--context", "-1"], ["context -1"]),
+        (["--batch", "8", "--context", "-1"], ["context -1 is out of range"]),
         (["--batch", "8", "--max-nodes", "0"], ["--max-nodes 0"]),
         (["--batch", "8", "--budget", "nan"], ["budget"]),
         (["--batch", "8", "--sharing-loss", "1.5"], ["sharing loss"]),
         (["--batch", "8", "--ranks", "none.yaml"], ["no such file"]),
     ],
 )
-def test_wrong_options_say_what_is_wrong(run: Run, args: list[str], words: list[str]) -> None:
+def test_wrong_options_say_what_is_wrong(run: Run, wrong: Wrong, args: list[str], words: list[str]) -> None:
     wrong(run("search", *args), *words)
 
 
@@ -146,7 +105,9 @@ def test_wrong_options_say_what_is_wrong(run: Run, args: list[str], words: list[
         ("P\npaths: []", ["no path was ever followed"]),
     ],
 )
-def test_wrong_rank_profiles_name_file_and_line(run: Run, text: str, words: list[str], tmp_path: Path) -> None:
+def test_wrong_rank_profiles_name_file_and_line(
+    run: Run, wrong: Wrong, text: str, words: list[str], tmp_path: Path
+) -> None:
     head = "format: treeopt.ranks/1\nname: mine\n"
     text = text.replace("F\n", head + "evidence: depth-rank\n").replace("P\n", head + "evidence: paths\nstarts: 10\n")
     path = tmp_path / "ranks.yaml"
@@ -164,12 +125,12 @@ def test_wrong_rank_profiles_name_file_and_line(run: Run, text: str, words: list
         ({"other": np.zeros(3)}, ["no array 'rank'"]),
     ],
 )
-def test_wrong_traces(run: Run, arrays: dict[str, np.ndarray], words: list[str], tmp_path: Path) -> None:
+def test_wrong_traces(run: Run, wrong: Wrong, arrays: dict[str, np.ndarray], words: list[str], tmp_path: Path) -> None:
     np.savez(tmp_path / "trace.npz", **arrays)  # type: ignore[arg-type]
     wrong(run("search", "--batch", "8", "--ranks", tmp_path / "trace.npz"), "trace.npz", *words)
 
 
-def test_files_that_are_no_traces(run: Run, tmp_path: Path) -> None:
+def test_files_that_are_no_traces(run: Run, wrong: Wrong, tmp_path: Path) -> None:
     path = tmp_path / "trace.npz"
     path.write_bytes(b"not a zip")
     wrong(run("search", "--batch", "8", "--ranks", path), "not an NPZ file")
@@ -178,7 +139,7 @@ def test_files_that_are_no_traces(run: Run, tmp_path: Path) -> None:
     wrong(run("search", "--batch", "8", "--ranks", path), "trace.npz")
 
 
-def test_nothing_is_written_when_the_input_is_wrong(run: Run, tmp_path: Path) -> None:
+def test_nothing_is_written_when_the_input_is_wrong(run: Run, wrong: Wrong, tmp_path: Path) -> None:
     out = tmp_path / "plan.yaml"
     wrong(run("search", "--batch", "8", "--ranks", "nope", "--out", out))
     assert not out.exists()
@@ -188,6 +149,45 @@ def test_nothing_is_written_when_the_input_is_wrong(run: Run, tmp_path: Path) ->
     wrong(run("search", "--batch", "8", "--out", tmp_path), "is a directory")
     wrong(run("search", "--batch", "8", "--out", tmp_path / "no" / "plan.yaml"), "no such file or directory")
     assert os.listdir(tmp_path) == ["plan.yaml"]
+
+
+def test_results_are_not_written_over_inputs_nor_over_devices(
+    run: Run, wrong: Wrong, plan: Path, tmp_path: Path
+) -> None:
+    ranks = tmp_path / "ranks.yaml"
+    ranks.write_text("format: treeopt.ranks/1\nname: mine\nevidence: depth-rank\nprobabilities: [[0.5]]\n")
+    before = ranks.read_text()
+    wrong(run("search", "--batch", "8", "--ranks", ranks, "--out", ranks), "is an input of this command")
+    assert ranks.read_text() == before
+    wrong(run("export", plan, "--engine", "paths", "--batch", "1", "--out", plan), "is an input of this command")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert run("export", plan, "--engine", "paths", "--batch", "1", "--out", pipe).code == 0
+    assert json.loads(os.read(reader, 1 << 16)) is not None
+    os.close(reader)
+    assert pipe.is_fifo()
+    link = tmp_path / "link.json"
+    link.symlink_to(tmp_path / "target.json")
+    assert run("export", plan, "--engine", "paths", "--batch", "1", "--out", link).code == 0
+    assert link.is_symlink()
+    assert (tmp_path / "target.json").exists()
+
+
+def test_nothing_absurd_ends_in_a_traceback(run: Run, wrong: Wrong, tmp_path: Path) -> None:
+    wrong(run("search", "--batch", str(2**64)), "out of range")
+    wrong(run("search", "--batches", "9" * 5000), "is not a batch size")
+    wrong(run("search", "--batch", "8", "--context", "1" + "0" * 40), "context")
+    wrong(run("search", "--batch", "8", "--max-nodes", "1000000"), "--max-nodes")
+    path = tmp_path / "x.yaml"
+    path.write_text("[[99999999999999999999999]]")
+    wrong(run("show", path), "more than 18 digits")
+    path.write_text("[[9999999999]]")
+    wrong(run("show", path), "rank above")
+    path.write_text(
+        '{"format": "treeopt.ranks/1", "name": "\\ud800", "evidence": "depth-rank", "probabilities": [[0.5]]}'
+    )
+    wrong(run("search", "--batch", "8", "--ranks", path), "surrogate")
 
 
 def test_usage_errors_exit_with_2(run: Run) -> None:
@@ -216,21 +216,21 @@ def test_show_draws_one_bucket_with_mask_and_positions(run: Run, plan: Path) -> 
     assert len(document["mask"]) == document["nodes"]
 
 
-def test_show_lists_the_buckets_of_a_plan(run: Run, plan: Path) -> None:
+def test_show_lists_the_buckets_of_a_plan(run: Run, wrong: Wrong, plan: Path) -> None:
     ran = run("show", plan)
     assert ran.code == 0
     assert "add --batch" in ran.err
     wrong(run("show", plan, "--batch", "65"), "no batch 65")
 
 
-def test_show_reads_path_lists(run: Run, tmp_path: Path) -> None:
+def test_show_reads_path_lists(run: Run, wrong: Wrong, tmp_path: Path) -> None:
     path = tmp_path / "choices.json"
     path.write_text("[[0], [2], [0, 0]]")
     ran = run("show", path, "--ranks", "example")
     assert ran.code == 0
     assert "rank gaps" in ran.out
     assert "0.700" in ran.out
-    wrong(run("show", path, "--context", "-5"), "context")
+    wrong(run("show", path, "--context", "-5"), "prefix length -5")
     wrong(run("show", tmp_path), "is a directory")
 
 
@@ -255,11 +255,11 @@ def test_a_plan_ties_with_itself(run: Run, plan: Path) -> None:
 
 
 @pytest.mark.parametrize("rival", ["chain:x", "chain:-1", "chain:99999999", "sglang:3,4,16", "nofile.json"])
-def test_rivals_that_are_none(run: Run, plan: Path, rival: str) -> None:
+def test_rivals_that_are_none(run: Run, wrong: Wrong, plan: Path, rival: str) -> None:
     wrong(run("compare", plan, "--with", rival), rival)
 
 
-def test_export_writes_the_path_list(run: Run, plan: Path, tmp_path: Path) -> None:
+def test_export_writes_the_path_list(run: Run, wrong: Wrong, plan: Path, tmp_path: Path) -> None:
     ran = run("export", plan, "--engine", "paths", "--batch", "64")
     bucket = next(b for b in yaml.safe_load(plan.read_text())["buckets"] if b["batch"]["max"] == 64)
     assert json.loads(ran.out) == bucket["paths"]

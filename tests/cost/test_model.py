@@ -192,7 +192,14 @@ def test_a_full_rank_query_has_one_projection_into_the_latents() -> None:
 def test_a_name_comes_from_the_checkpoint_folder_or_the_file() -> None:
     assert from_config(LLAMA, name="/models/my-llama/config.json").name == "my-llama"
     assert from_config(LLAMA, name="my-llama.json").name == "my-llama"
-    assert from_config(LLAMA, name="config.json").name == "config"
+    assert from_config(LLAMA, name="config.json").name == Path.cwd().name
+
+
+def test_what_has_no_price_is_said() -> None:
+    assert from_config(LLAMA).note == ""
+    assert "quantization" in from_config(LLAMA | {"quantization_config": {"quant_method": "awq"}}).note
+    assert "sliding window" in from_config(LLAMA | {"sliding_window": 4096}).note
+    assert from_config(LLAMA | {"sliding_window": 4096, "use_sliding_window": False}).note == ""
 
 
 @pytest.mark.parametrize(

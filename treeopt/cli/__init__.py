@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import sys
+from typing import NoReturn
 
 import typer
 
-from treeopt.cli import compare, export, search, show
+from treeopt.cli import compare, export, ranks, replay, search, show
 from treeopt.errors import TreeoptError
 
 app = typer.Typer(
@@ -21,7 +23,9 @@ app = typer.Typer(
 app.command("search")(search.search)
 app.command("show")(show.show)
 app.command("compare")(compare.compare)
+app.command("replay")(replay.replay)
 app.command("export")(export.export)
+app.add_typer(ranks.app, name="ranks")
 
 
 def _version(wanted: bool) -> None:
@@ -41,9 +45,18 @@ def _root(
 
 def main() -> None:
     """Run a command; what the user got wrong ends as `error:` and `hint:` on stderr and exit code 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a character must not end the command
     try:
         app()
     except TreeoptError as error:
-        typer.echo(f"error: {error}", err=True)
-        typer.echo(f"hint: {error.hint}", err=True)
-        sys.exit(1)
+        _fail(str(error), error.hint)
+    except OSError as error:
+        _fail(f"the output cannot be written: {error.strerror}", "check the disk, or where the output goes")
+
+
+def _fail(message: str, hint: str) -> NoReturn:
+    typer.echo(f"error: {message}", err=True)
+    typer.echo(f"hint: {hint}", err=True)
+    sys.exit(1)

@@ -16,6 +16,9 @@ def compare(
         list[str],
         typer.Option("--with", metavar="RIVAL", help="none, chain:K, or a file with a plan, a tree or a path list."),
     ],
+    ranks: Annotated[
+        str | None, typer.Option(help="Where the plan's rank profile is now, if it moved.", show_default=False)
+    ] = None,
     json: Json = False,
 ) -> None:
     """Price a plan against path lists, chains or plain decoding, from the plan's own evidence."""
@@ -25,7 +28,7 @@ def compare(
     from treeopt.plan import load_plan
 
     loaded = load_plan(plan)
-    inputs = inputs_of(loaded)
+    inputs = inputs_of(loaded, ranks=ranks)
     found = [c for name in rivals for c in run(loaded, parse_rival(name), inputs)]
     if json:
         rows = [
@@ -33,7 +36,11 @@ def compare(
                 "batch": c.batch,
                 "rival": c.rival,
                 "verdict": c.verdict.value,
-                "gain": c.gain,
+                "gain": {
+                    "value": c.gain,
+                    "low": None if c.interval is None else c.interval.low,
+                    "high": None if c.interval is None else c.interval.high,
+                },
                 "nodes": c.other.nodes,
                 "expected_tokens": c.other.expected_tokens,
                 "tokens_per_s": c.other.tokens_per_s,

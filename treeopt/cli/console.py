@@ -18,7 +18,13 @@ def result(*parts: RenderableType) -> None:
     if not console.is_terminal:
         console = Console(highlight=False, width=_PIPE_WIDTH)
     for part in parts:
-        console.print(part, soft_wrap=isinstance(part, str))
+        console.print(part, soft_wrap=isinstance(part, str), markup=False)
+
+
+def width() -> int:
+    """Columns that a table may take."""
+    console = Console()
+    return console.width if console.is_terminal else _PIPE_WIDTH
 
 
 def notes(warnings: Iterable[str]) -> None:

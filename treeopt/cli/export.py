@@ -18,7 +18,7 @@ def export(
 ) -> None:
     """Write a plan's tree the way an engine reads it."""
     from treeopt.cli import console
-    from treeopt.documents import write_atomically
+    from treeopt.documents import refuse_overwriting, write_atomically
     from treeopt.engines.paths import export_paths
     from treeopt.plan import load_plan
 
@@ -30,6 +30,7 @@ def export(
         raise InputError(f"a path list is one tree, the plan has {len(loaded.buckets)}: {ranges}", hint="add --batch B")
     bucket = loaded.buckets[0] if batch is None else loaded.bucket_for(batch)
     text = export_paths(bucket.tree) + "\n"
+    refuse_overwriting(out, plan)
     if out is None:
         typer.echo(text, nl=False)
     else:

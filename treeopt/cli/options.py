@@ -15,6 +15,7 @@ MAX_BATCHES = 4096
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Write the file here.", show_default=False)]
+PlanOut = Annotated[Path | None, typer.Option("--out", "-o", help="Write the plan here.", show_default=False)]
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file, as `treeopt search --out` writes it.")]
 
 
@@ -27,7 +28,7 @@ def parse_batches(text: str) -> tuple[int, ...]:
     sizes: set[int] = set()
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
-        if not low.isdecimal() or (dash and not high.isdecimal()):
+        if not _is_size(low) or (dash and not _is_size(high)):
             raise InputError(f"'{part.strip()}' is not a batch size", hint="write --batches 1,2,4,8 or --batches 1-256")
         first, last = int(low), int(high or low)
         if last < first:
@@ -36,6 +37,10 @@ def parse_batches(text: str) -> tuple[int, ...]:
             raise InputError(f"{last - first + 1} batch sizes", hint=f"give at most {MAX_BATCHES} in a range")
         sizes.update(range(first, last + 1))
     return tuple(sorted(sizes))
+
+
+def _is_size(text: str) -> bool:
+    return text.isdecimal() and len(text) < 10
 
 
 def command_line() -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from treeopt.cli.options import Json, Out, command_line, parse_batches
+from treeopt.cli.options import Json, PlanOut, command_line, parse_batches
 
 
 def search(
@@ -24,19 +24,30 @@ def search(
     objective: Annotated[str, typer.Option(help="throughput, or length (largest E within the budget).")] = "throughput",
     budget: Annotated[
         float | None,
-        typer.Option(help="Cap on batch x nodes; length takes the ridge by default.", show_default=False),
+        typer.Option(help="Cap on batch x nodes; for length the default is the hardware's ridge.", show_default=False),
     ] = None,
     max_nodes: Annotated[int, typer.Option(help="Cap on nodes per tree, root included.")] = 64,
     max_depth: Annotated[int | None, typer.Option(help="Cap on the depth.", show_default=False)] = None,
     max_children: Annotated[int | None, typer.Option(help="Cap on children per node.", show_default=False)] = None,
     max_ranks: Annotated[int | None, typer.Option(help="Guesses the drafter lists.", show_default=False)] = None,
     max_trees: Annotated[
-        int | None, typer.Option(help="Cap on buckets: graphs cost memory.", show_default=False)
+        int | None, typer.Option(help="Cap on buckets, each with its own captured graph.", show_default=False)
     ] = None,
-    sharing_loss: Annotated[float, typer.Option(help="What a batch size may lose by sharing a tree.")] = 0.01,
+    sharing_loss: Annotated[
+        float, typer.Option(help="Share of tokens/s that a batch size may lose by sharing a tree.")
+    ] = 0.01,
     dtype: Annotated[str, typer.Option(help="Weights and arithmetic: bf16, fp16, fp8.")] = "bf16",
     tp: Annotated[int, typer.Option(help="Tensor-parallel GPUs.")] = 1,
-    out: Out = None,
+    mix: Annotated[
+        str | None,
+        typer.Option(help="Several rank profiles by their share of drafts: a.npz=0.3,b.npz=0.7.", show_default=False),
+    ] = None,
+    holdout: Annotated[
+        float | None,
+        typer.Option(help="Share of the documents to keep out of the search and judge by.", show_default=False),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap behind the intervals.")] = 0,
+    out: PlanOut = None,
     json: Json = False,
 ) -> None:
     """Find the best draft tree for each batch size, or that none pays.
@@ -47,6 +58,7 @@ def search(
         raise typer.BadParameter("give either --batch N or --batches LIST", param_hint="--batch")
     from treeopt.buckets import Sharing
     from treeopt.cli import console
+    from treeopt.documents import refuse_overwriting
     from treeopt.frontier import Limits
     from treeopt.inputs import Names, load_inputs
     from treeopt.planner import make_plan
@@ -60,19 +72,20 @@ def search(
         budget_tokens=budget,
         sharing=Sharing(max_loss=sharing_loss, max_trees=max_trees),
     )
-    names = Names(ranks=ranks, hardware=hardware, model=model, drafter=drafter, dtype=dtype, tp=tp)
+    names = Names(ranks=mix or ranks, hardware=hardware, model=model, drafter=drafter, dtype=dtype, tp=tp)
     with console.working("searching"):
         inputs = load_inputs(names)
-        plan = make_plan(question, inputs, command=command_line())
+        plan = make_plan(question, inputs, command=command_line(), seed=seed, held_out=holdout)
     if out is not None:
+        refuse_overwriting(out, *inputs.files)
         plan.save(out)
     if json:
         typer.echo(plan.json())
-        return
-    from treeopt.render import bucket_table, one_bucket, plan_heading
+    else:
+        from treeopt.render import bucket_table, one_bucket, plan_heading
 
-    body = one_bucket(plan.buckets[0]) if len(plan.buckets) == 1 else bucket_table(plan)
-    console.result(plan_heading(plan), body)
-    console.notes(inputs.warnings)
+        one = len(plan.buckets) == 1
+        console.result(plan_heading(plan), one_bucket(plan.buckets[0]) if one else bucket_table(plan, console.width()))
+    console.notes(plan.notes)
     if out is not None:
         console.notes([f"wrote {out}"])

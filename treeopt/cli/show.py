@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from treeopt.cli.options import Json
-from treeopt.errors import InputError
 
 if TYPE_CHECKING:
     from treeopt.plan import Bucket, Plan
@@ -45,8 +44,6 @@ def show(
 
 
 def _length(context: int | None, default: int) -> int:
-    if context is not None and context < 0:
-        raise InputError(f"context {context} is negative", hint="give the committed tokens, 0 or more")
     return default if context is None else context
 
 
@@ -67,7 +64,7 @@ def _show_plan(plan: Plan, json: bool) -> None:
     from treeopt.cli import console
     from treeopt.render import bucket_table, plan_heading
 
-    console.result(plan_heading(plan), "", bucket_table(plan))
+    console.result(plan_heading(plan), "", bucket_table(plan, console.width()))
     console.notes(["add --batch B to draw the tree of one bucket"])
 
 
@@ -80,9 +77,13 @@ def _show_tree(
     from treeopt.cli import console
     from treeopt.render import alternatives, draw, mask_picture, node_table
 
+    nodes = node_table(tree, f, prefix_len)
     gaps = ", with rank gaps (some engines cannot draft it)" if tree.has_rank_gaps else ""
-    console.result(f"{len(tree)} nodes, depth {tree.depth}{gaps}", "", draw(tree, f), "")
-    console.result(node_table(tree, f, prefix_len))
+    if len(tree) == 1:
+        console.result("do not speculate: the root alone is plain decoding")
+    else:
+        console.result(f"{len(tree)} nodes, depth {tree.depth}{gaps}", "", draw(tree, f), "")
+    console.result(nodes)
     if mask:
         console.result("", mask_picture(tree))
     if bucket is not None:

@@ -23,7 +23,7 @@ class ModelShape:
 
     `intermediate` is the width of the dense feed-forward block; where every layer has experts it still says how wide
     the block of an EAGLE head is. Norms and biases are left out: under 0.1 % of the parameters. Every layer counts as
-    full attention, sliding windows too.
+    full attention, sliding windows too; `note` says what else of the config has no price.
     """
 
     name: str
@@ -35,6 +35,7 @@ class ModelShape:
     tied_embeddings: bool
     attention: Attention
     experts: Experts | None = None
+    note: str = ""
 
     @classmethod
     def from_document(cls, document: Document) -> ModelShape:
@@ -83,6 +84,7 @@ class ModelShape:
             tied_embeddings=_is_tied(config, text),
             attention=attention_from_config(text),
             experts=experts_from_config(text, layers),
+            note=_unpriced(text),
         )
 
     @property
@@ -164,7 +166,17 @@ def load_model(path: Path) -> ModelShape:
 
 def _name_of(path: Path) -> str:
     # A config.json is named by the folder of its checkpoint.
-    return (path.parent.name or path.stem) if path.stem == "config" else path.stem
+    return (path.resolve().parent.name or path.stem) if path.stem == "config" else path.stem
+
+
+def _unpriced(config: Field) -> str:
+    """What the config says that no price here takes into account, in words."""
+    said = []
+    if isinstance(config.mapping().get("quantization_config"), dict):
+        said.append("its quantization is not priced, weights count as --dtype")
+    if config.mapping().get("sliding_window") and config.mapping().get("use_sliding_window", True):
+        said.append("its sliding window is priced as full attention")
+    return "; ".join(said)
 
 
 def _is_tied(config: Field, text: Field) -> bool:

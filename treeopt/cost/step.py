@@ -81,6 +81,11 @@ class RooflineStep:
         """Memory that the target's weights take on each GPU; KV cache and drafter come on top."""
         return self._target.network.weight_bytes(self.dtype)
 
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """KV cache of one token per GPU, in 16 bit."""
+        return self.model.shard(self.tp).kv_bytes_per_token(Dtype(self.dtype).wide)
+
     def step_time_s(
         self, batch: IntLike, nodes: IntLike, depth: IntLike, widths: npt.NDArray[np.int64], context: IntLike
     ) -> FloatArray:

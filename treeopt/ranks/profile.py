@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from treeopt.documents import Document, Field, read_document
+from treeopt.ranks.conversions import with_bonus
 from treeopt.ranks.errors import EvidenceError
 from treeopt.ranks.model import FloatArray, PathModel
 from treeopt.ranks.paths import MAX_RANKS, PathCount, PathCounts
+from treeopt.ranks.position import MAX_DRAFT_TOKENS, MeanLength, PositionSurvival
 from treeopt.ranks.smoothing import SmoothedPaths
 from treeopt.ranks.table import DepthRanks
 from treeopt.ranks.trace import TraceFile
 
 FORMAT: Final = "treeopt.ranks/1"
-Evidence = DepthRanks | PathCounts
+Evidence = DepthRanks | PathCounts | PositionSurvival | MeanLength
+_KINDS: Final[dict[type[Evidence], str]] = {
+    PathCounts: "paths",
+    DepthRanks: "depth-rank",
+    PositionSurvival: "position",
+    MeanLength: "mean",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +47,10 @@ class Conditions:
 
 @dataclass(frozen=True, kw_only=True)
 class RankProfile:
-    """Acceptance evidence; `note` is what a reader of any result made from it must be told."""
+    """Acceptance evidence; `note` is what a reader of any result made from it must be told.
+
+    `trace` is the file that the counts came from, if there is one: documents and draft starts are found in it.
+    """
 
     name: str
     evidence: Evidence
@@ -47,11 +58,12 @@ class RankProfile:
     sha256: str
     documents: int = 0
     note: str = ""
+    trace: TraceFile | None = None
 
     @property
     def kind(self) -> str:
-        """The evidence kind: `paths` or `depth-rank`."""
-        return "paths" if isinstance(self.evidence, PathCounts) else "depth-rank"
+        """The evidence kind: `paths`, `depth-rank`, `position` or `mean`."""
+        return _KINDS[type(self.evidence)]
 
     def model(self) -> PathModel:
         """f for every path within the measured depth and ranks."""
@@ -77,20 +89,34 @@ def load_profile(path: Path) -> RankProfile:
 def profile_document(profile: RankProfile) -> dict[str, Any]:
     """The profile as the value of a `treeopt.ranks/1` file: counts wherever there are counts."""
     value: dict[str, Any] = {"format": FORMAT, "name": profile.name, "evidence": profile.kind}
-    evidence = profile.evidence
-    if isinstance(evidence, PathCounts):
-        value["starts"] = _plain(evidence.starts)
-        value["paths"] = [_path_row(item, evidence.depth) for item in evidence]
-    elif evidence.reached is None or evidence.counts is None:
-        value["probabilities"] = evidence.rates.tolist()
-    else:
-        value["reached"] = [_plain(x) for x in evidence.reached]
-        value["counts"] = [[_plain(x) for x in row] for row in evidence.counts]
+    value |= _evidence_fields(profile.evidence)
     if profile.documents:
         value["documents"] = profile.documents
     if profile.note:
         value["note"] = profile.note
     return {**value, "conditions": profile.conditions.known()}
+
+
+def _evidence_fields(evidence: Evidence) -> dict[str, Any]:
+    if isinstance(evidence, PathCounts):
+        return {
+            "starts": _plain(evidence.starts),
+            "paths": [_path_row(item, evidence.depth) for item in evidence],
+        }
+    if isinstance(evidence, MeanLength):
+        drafts = {} if evidence.drafts is None else {"drafts": _plain(evidence.drafts)}
+        mean = {"mean_accepted_length": evidence.mean_accepted_length, "draft_tokens": evidence.draft_tokens}
+        return {**mean, "bonus_counted": True, **drafts}
+    if isinstance(evidence, PositionSurvival):
+        if evidence.drafts is None or evidence.accepted is None:
+            return {"probabilities": evidence.survival.tolist()}
+        return {"drafts": _plain(evidence.drafts), "accepted": [_plain(x) for x in evidence.accepted]}
+    if evidence.reached is None or evidence.counts is None:
+        return {"probabilities": evidence.rates.tolist()}
+    return {
+        "reached": [_plain(x) for x in evidence.reached],
+        "counts": [[_plain(x) for x in row] for row in evidence.counts],
+    }
 
 
 def _parse(document: Document, folder: Path) -> RankProfile:
@@ -108,8 +134,15 @@ def _parse(document: Document, folder: Path) -> RankProfile:
         if "trace" in root.mapping():
             return _with_trace(root, folder)
         evidence = _path_counts(root)
+    elif kind == "position":
+        root.only(*common, "drafts", "accepted", "probabilities")
+        evidence = _position(root)
+    elif kind == "mean":
+        root.only(*common, "drafts", "mean_accepted_length", "draft_tokens", "bonus_counted")
+        evidence = _mean(root)
     else:
-        raise root.get("evidence").error(f"unknown evidence '{kind}'", hint="known: depth-rank, paths")
+        known = ", ".join(sorted(_KINDS.values()))
+        raise root.get("evidence").error(f"unknown evidence '{kind}'", hint=f"known: {known}")
     return RankProfile(
         name=root.get("name").text(),
         evidence=evidence,
@@ -150,15 +183,28 @@ def _path_counts(root: Field) -> PathCounts:
     return PathCounts.from_items(root.get("starts").number(low=1), items)
 
 
+def _position(root: Field) -> PositionSurvival:
+    if "probabilities" in root.mapping():
+        return PositionSurvival(survival=np.array([f.number() for f in root.get("probabilities").items()]))
+    accepted = np.array([f.number() for f in root.get("accepted").items()])
+    return PositionSurvival.from_counts(drafts=root.get("drafts").number(), accepted=accepted)
+
+
+def _mean(root: Field) -> MeanLength:
+    length = root.get("mean_accepted_length").number()
+    return MeanLength(
+        mean_accepted_length=length if root.get("bonus_counted").boolean() else with_bonus(length),
+        draft_tokens=root.get("draft_tokens").integer(low=1, high=MAX_DRAFT_TOKENS),
+        drafts=root.get("drafts").number(low=1) if "drafts" in root.mapping() else None,
+    )
+
+
 def _with_trace(root: Field, folder: Path) -> RankProfile:
-    field = root.get("trace")
-    measured = _from_trace(TraceFile(folder / field.text()))
-    return RankProfile(
+    measured = _from_trace(TraceFile(folder / root.get("trace").text()))
+    return replace(
+        measured,
         name=root.get("name").text(),
-        evidence=measured.evidence,
         conditions=_conditions(root),
-        sha256=measured.sha256,
-        documents=measured.documents,
         note=root.get("note", "").text(),
     )
 
@@ -170,6 +216,7 @@ def _from_trace(trace: TraceFile) -> RankProfile:
         conditions=Conditions(sampling="all-positions"),
         sha256=trace.sha256(),
         documents=trace.documents(),
+        trace=trace,
     )
 
 

@@ -77,7 +77,7 @@ def _prior(counts: PathCounts, depth: int) -> _Prior:
     nodes = np.arange(size)
     trials = counts.node_trials(depth, nodes)
     child = counts.child_counts(depth, nodes)
-    at_depth = non_increasing(child.sum(axis=0)[None] / max(trials.sum(), 1.0))
+    at_depth = non_increasing(child.sum(axis=0)[None] / max(trials.sum(), np.finfo(np.float64).tiny))
     if depth == 0:
         return _Prior(rows=at_depth, node_strength=0.0)
     last = counts.levels[depth - 1].rank

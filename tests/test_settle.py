@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from treeopt.catalog import locate
+from treeopt.cost.base import FloatArray, IntLike
+from treeopt.errors import InputError
+from treeopt.inputs import load_evidence
+from treeopt.ranks.mixture import Mixture
+from treeopt.ranks.model import expected_tokens, path_probabilities
+from treeopt.ranks.profile import load_profile
+from treeopt.ranks.replay import replay
+from treeopt.ranks.table import DepthRanks
+from treeopt.search import Question, search
+from treeopt.settle import Evidence, Part, held_out_tokens, settled_search
+
+
+class Rising:
+    """A step that gets dearer with every token."""
+
+    ridge_tokens = 295.0
+
+    def step_time_s(
+        self, batch: IntLike, nodes: IntLike, depth: IntLike, widths: np.ndarray, context: IntLike
+    ) -> FloatArray:
+        return 1.0 + 0.01 * np.asarray(batch) * np.asarray(nodes) + 0.02 * np.asarray(depth)
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Evidence:
+    return load_evidence("smollm2-135m-eagle")[0]
+
+
+def table(rates: list[list[float]], reached: list[float] | None = None) -> Part:
+    profile = load_profile(locate("ranks", "example").path)
+    evidence = DepthRanks(rates=np.array(rates), reached=None if reached is None else np.array(reached))
+    return Part(name="table", weight=1.0, profile=type(profile)(**{**vars(profile), "evidence": evidence}))
+
+
+def test_the_number_is_what_a_decoder_gets_and_the_interval_holds_it(shipped: Evidence) -> None:
+    (settled,) = settled_search(Question(batches=(8,)), shipped, Rising())
+    trace = shipped.parts[0].trace
+    assert trace is not None
+    replayed = replay(trace, settled.choice.tree)
+    assert settled.choice.best.expected_tokens == pytest.approx(replayed.tokens_per_step, rel=0.005)
+    assert replayed.tokens_per_step < replayed.all_position_tokens  # what the correction is for
+    assert settled.tokens is not None
+    assert settled.tokens.low < replayed.tokens_per_step < settled.tokens.high
+
+
+def test_counts_without_a_trace_stay_as_measured() -> None:
+    evidence = Evidence(parts=(table([[0.6, 0.2], [0.5, 0.2]], [1000.0, 800.0]),))
+    (settled,) = settled_search(Question(batches=(8,)), evidence, Rising())
+    (plain,) = search(Question(batches=(8,)), evidence.all_positions, Rising())
+    assert settled.choice.tree == plain.tree
+    assert settled.tokens is not None
+    assert settled.tokens.low < plain.best.expected_tokens < settled.tokens.high
+    (rates,) = settled_search(Question(batches=(8,)), Evidence(parts=(table([[0.6, 0.2]]),)), Rising())
+    assert rates.tokens is None
+
+
+def test_trees_that_the_trace_cannot_tell_apart_go_to_the_smallest(shipped: Evidence) -> None:
+    trace = shipped.parts[0].trace
+    assert trace is not None
+    few = trace.select(np.arange(trace.documents) < 12)
+    profile = shipped.parts[0].profile
+    part = Part(name="few", weight=1.0, profile=type(profile)(**{**vars(profile), "evidence": few.count()}), trace=few)
+    (settled,) = settled_search(Question(batches=(1,)), Evidence(parts=(part,)), Rising())
+    largest = settled.choice.runner_up
+    assert largest is not None
+    assert settled.choice.best.nodes < largest.option.nodes
+    assert -0.02 <= largest.loss < 0.0
+
+
+def test_each_category_is_told_what_the_common_tree_costs_it() -> None:
+    sure, unsure = table([[0.9, 0.05]] * 3), table([[0.3, 0.3]] * 3)
+    parts = tuple(
+        Part(name=n, weight=w, profile=p.profile) for n, w, p in (("code", 0.25, sure), ("chat", 0.75, unsure))
+    )
+    evidence = Evidence(parts=parts)
+    assert isinstance(evidence.all_positions, Mixture)
+    (settled,) = settled_search(Question(batches=(2,)), evidence, Rising())
+    code, chat = settled.categories
+    for category, part in ((code, parts[0]), (chat, parts[1])):
+        model = part.profile.model()
+        assert category.expected_tokens == pytest.approx(
+            expected_tokens(path_probabilities(model, settled.choice.tree))
+        )
+        (own,) = search(Question(batches=(2,)), model, Rising())
+        common = 2 * category.expected_tokens / settled.choice.best.step_time_s
+        assert category.loss == pytest.approx(max(1.0 - common / own.best.tokens_per_s, 0.0))
+    mean = 0.25 * code.expected_tokens + 0.75 * chat.expected_tokens
+    assert settled.choice.best.expected_tokens == pytest.approx(mean)
+
+
+def test_held_out_documents_take_no_part_in_the_search(shipped: Evidence) -> None:
+    here, there = shipped.split(0.25, seed=1)
+    first, second = here.parts[0].trace, there.parts[0].trace
+    assert first is not None
+    assert second is not None
+    assert (first.documents, second.documents) == (120, 40)
+    assert not set(first.doc_id.tolist()) & set(second.doc_id.tolist())
+    (settled,) = settled_search(Question(batches=(8,)), here, Rising())
+    tokens, interval = held_out_tokens(settled.choice.tree, there)
+    assert tokens == pytest.approx(replay(second, settled.choice.tree).tokens_per_step)
+    assert interval is not None
+    assert interval.low < tokens < interval.high
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.5, float("nan"), 0.001])
+def test_shares_that_hold_nothing_out(shipped: Evidence, share: float) -> None:
+    with pytest.raises(InputError):
+        shipped.split(share, seed=0)
+    with pytest.raises(InputError, match="no documents"):
+        Evidence(parts=(table([[0.5]]),)).split(0.5, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("example=0.5,example=0.6", "sum to 1.1"),
+        ("example=x,example=0.5", "not a share"),
+        ("example=0,example=1", "not a share"),
+        ("=1", "not a share"),
+        ("exmaple=1", "unknown rank profile"),
+    ],
+)
+def test_mixtures_that_are_none(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load_evidence(text)

@@ -1,0 +1,129 @@
+"""`treeopt ranks`: acceptance evidence, imported, shown and merged."""
+
+from __future__ import annotations
+
+import json as json_format
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from treeopt.cli.options import Json, Out
+
+if TYPE_CHECKING:
+    from treeopt.ranks.importers import Imported
+    from treeopt.ranks.profile import RankProfile
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Rank profiles: import, show, merge.")
+
+
+@app.command("import")
+def import_(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Files of one kind; two scrapes are subtracted.")
+    ],
+    kind: Annotated[str | None, typer.Option(help="Force a kind instead of detecting it.", show_default=False)] = None,
+    draft_tokens: Annotated[
+        int | None, typer.Option(help="K, for files that do not say how many tokens they drafted.", show_default=False)
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option(help="Which source to write, where a file holds several.", show_default=False)
+    ] = None,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Turn an engine's metrics, logs or tables into a rank profile, and say what it supports."""
+    from treeopt.cli import console
+    from treeopt.documents import dump_yaml, write_atomically
+    from treeopt.ranks.importers import read_evidence
+    from treeopt.ranks.profile import profile_document
+
+    with console.working("reading"):
+        imported = read_evidence(files, kind, draft_tokens)
+    if out is not None:
+        chosen = _chosen(imported, source)
+        write_atomically(out, dump_yaml(profile_document(chosen)), what="rank profile")
+    if json:
+        typer.echo(json_format.dumps(_imported_document(imported), indent=2))
+    else:
+        from treeopt.render import imported_report
+
+        console.result(imported_report(imported))
+    console.notes([*imported.warnings, *([f"wrote {out}"] if out is not None else [])])
+
+
+@app.command("show")
+def show(
+    profile: Annotated[str, typer.Argument(metavar="PROFILE", help="A shipped name, a profile or a trace.")],
+    json: Json = False,
+) -> None:
+    """Show what was measured: the evidence, its conditions, the rates by depth and rank."""
+    from treeopt.catalog import locate
+    from treeopt.cli import console
+    from treeopt.ranks.profile import load_profile, profile_document
+
+    with console.working("reading"):
+        loaded = load_profile(locate("ranks", profile).path)
+    if json:
+        typer.echo(json_format.dumps(profile_document(loaded), indent=2))
+        return
+    from treeopt.render import rank_report
+
+    console.result(rank_report(loaded))
+
+
+@app.command("merge")
+def merge(
+    profiles: Annotated[list[str], typer.Argument(metavar="PROFILE...", help="Profiles of the same thing.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Write the merged profile here.")],
+    name: Annotated[str, typer.Option(help="Its name.")] = "merged",
+    force: Annotated[bool, typer.Option("--force", help="Merge although conditions differ.")] = False,
+) -> None:
+    """Add the counts of profiles that were measured under the same conditions."""
+    from treeopt.catalog import locate
+    from treeopt.cli import console
+    from treeopt.documents import dump_yaml, write_atomically
+    from treeopt.ranks.merge import merge as run
+    from treeopt.ranks.profile import load_profile, profile_document
+    from treeopt.render import rank_report
+
+    with console.working("reading"):
+        merged = run([load_profile(locate("ranks", p).path) for p in profiles], name=name, force=force)
+    write_atomically(out, dump_yaml(profile_document(merged)), what="rank profile")
+    console.result(rank_report(merged))
+    console.notes([f"wrote {out}"])
+
+
+def _chosen(imported: Imported, name: str | None) -> RankProfile:
+    from treeopt.errors import InputError, UnknownNameError
+
+    names = [profile.name for profile in imported.profiles]
+    if not names:
+        raise InputError("nothing in the file can be planned from", hint="see what it holds: run without --out")
+    if name is None and len(names) > 1:
+        raise InputError(f"the file holds {len(names)} sources: {', '.join(names)}", hint="choose one with --source")
+    if name is not None and name not in names:
+        raise UnknownNameError("source", name, names)
+    return imported.profiles[0 if name is None else names.index(name)]
+
+
+def _imported_document(imported: Imported) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from treeopt.ranks.profile import profile_document
+
+    return {
+        "format": "treeopt.import/1",
+        "kind": imported.kind,
+        "sources": [
+            {
+                "profile": profile_document(source.profile),
+                "supports": source.supports,
+                "counts": asdict(source.tally),
+                "known_sums": [asdict(s) for s in source.known_sums],
+            }
+            for source in imported.sources
+        ],
+        "unplanned": [asdict(u) for u in imported.unplanned],
+        "warnings": list(imported.warnings),
+    }

@@ -1,0 +1,40 @@
+"""`treeopt replay`: what a decoder really gets from a plan's trees on a trace."""
+
+from __future__ import annotations
+
+import json as json_format
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from treeopt.cli.options import Json
+
+
+def replay(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan, a tree file or a path list.")],
+    trace: Annotated[Path, typer.Option(help="A trace: NPZ with rank [T, D], doc_id [T], pos [T].")],
+    batch: Annotated[int | None, typer.Option(help="Which bucket of a plan.", show_default=False)] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
+    json: Json = False,
+) -> None:
+    """Decode a trace with each tree: tokens per step with a 95 % interval, beside the plan's prediction."""
+    from treeopt.cli import console
+    from treeopt.replaying import replay_file
+
+    with console.working("replaying"):
+        rows = replay_file(plan, trace, batch=batch, seed=seed)
+    if json:
+        document = {"format": "treeopt.replay/1", "trace": str(trace), "replays": [asdict(row) for row in rows]}
+        typer.echo(json_format.dumps(document, indent=2))
+        return
+    from treeopt.render import replay_table
+
+    console.result(replay_table(rows))
+    console.notes(
+        [
+            "replayed: drafts start where the last one ended, as in serving; all positions: a draft at every position, "
+            "for comparison with other tools, too high"
+        ]
+    )

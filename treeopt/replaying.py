@@ -1,0 +1,89 @@
+"""A plan's trees replayed on a trace, beside what the plan predicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from treeopt.documents import read_document
+from treeopt.errors import InputError
+from treeopt.plan import parse_plan, parse_tree
+from treeopt.ranks.intervals import tokens_interval
+from treeopt.ranks.replay import replay
+from treeopt.ranks.trace import TraceFile
+from treeopt.tree import DraftTree
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replayed:
+    """One tree on the trace: tokens per step with its 95 % interval (None with too few documents).
+
+    `predicted` is what the plan said, None for a bare tree; `difference` is (predicted - replayed) / replayed.
+    """
+
+    batch_min: int | None
+    batch_max: int | None
+    nodes: int
+    tokens_per_step: float
+    low: float | None
+    high: float | None
+    all_positions: float
+    steps: float
+    documents: int
+    predicted: float | None
+
+    @property
+    def difference(self) -> float | None:
+        """How far the prediction was off, as a share of the replay."""
+        return None if self.predicted is None else self.predicted / self.tokens_per_step - 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Case:
+    tree: DraftTree
+    batch_min: int | None = None
+    batch_max: int | None = None
+    predicted: float | None = None
+
+
+def replay_file(plan_or_tree: Path, trace: Path, *, batch: int | None = None, seed: int = 0) -> list[Replayed]:
+    """Replay every tree of a plan (or that of one batch size), or a bare tree.
+
+    Raises:
+        InputError: a file cannot be read, the trace is too shallow for a tree, or no document is long enough.
+    """
+    cases = _cases(plan_or_tree, batch)
+    loaded = TraceFile(trace).load()
+    rows = []
+    for case in cases:
+        result = replay(loaded, case.tree)
+        interval = tokens_interval(result, seed=seed)
+        rows.append(
+            Replayed(
+                batch_min=case.batch_min,
+                batch_max=case.batch_max,
+                nodes=len(case.tree),
+                tokens_per_step=result.tokens_per_step,
+                low=None if interval is None else interval.low,
+                high=None if interval is None else interval.high,
+                all_positions=result.all_position_tokens,
+                steps=result.steps_per_phase,
+                documents=loaded.documents,
+                predicted=case.predicted,
+            )
+        )
+    return rows
+
+
+def _cases(path: Path, batch: int | None) -> list[_Case]:
+    document = read_document(path, what="plan or tree")
+    if not (isinstance(document.value, dict) and "buckets" in document.value):
+        if batch is not None:
+            raise InputError("a bare tree has no batch sizes", hint="drop --batch, or give a plan")
+        return [_Case(tree=parse_tree(document))]
+    plan = parse_plan(document)
+    buckets = plan.buckets if batch is None else (plan.bucket_for(batch),)
+    return [
+        _Case(tree=b.tree, batch_min=b.batch_min, batch_max=b.batch_max, predicted=b.expected_tokens.value)
+        for b in buckets
+    ]

@@ -1,0 +1,246 @@
+"""The choice under the acceptance that it brings about itself, with what is known about the number.
+
+Where a draft starts depends on the tree, and the tree depends on the acceptance at draft starts. From a trace both are
+settled together (`treeopt.ranks.starts`); counts and tables stay as they were measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from treeopt.buckets import Sharing
+from treeopt.cost.base import StepCost
+from treeopt.errors import InputError
+from treeopt.plan import Category
+from treeopt.ranks.intervals import Interval, bootstrap_tokens, counted_interval, interval_of
+from treeopt.ranks.mixture import Mixture
+from treeopt.ranks.model import FloatArray, PathModel, expected_tokens, path_probabilities
+from treeopt.ranks.paths import PathCounts
+from treeopt.ranks.profile import RankProfile
+from treeopt.ranks.replay import Replay, replay
+from treeopt.ranks.smoothing import SmoothedPaths
+from treeopt.ranks.starts import draft_start_counts, settled_model
+from treeopt.ranks.table import DepthRanks
+from treeopt.ranks.trace import Trace
+from treeopt.search import Choice, Objective, Priced, Question, price_tree, search, search_with_smaller
+from treeopt.tree import BoolArray, DraftTree
+
+# Smaller trees within this share of the best are asked whether the trace can tell them apart, at most so many.
+_RIVAL_LOSS = 0.02
+_RIVALS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One kind of traffic: its evidence, and its share of the drafts."""
+
+    name: str
+    weight: float
+    profile: RankProfile
+    trace: Trace | None = None
+
+    def model_under(self, tree: DraftTree | None) -> PathModel:
+        """f where the tree's drafts start; over all positions without a tree or without a trace."""
+        if tree is None or self.trace is None:
+            return self.profile.model()
+        return SmoothedPaths(draft_start_counts(self.trace, _within(tree, self.trace.depth)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settled:
+    """A choice with the 95 % interval of its E (None where the evidence allows none) and what each category gets."""
+
+    choice: Choice
+    tokens: Interval | None
+    categories: tuple[Category, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """All kinds of traffic that a plan is for; the weights sum to 1."""
+
+    parts: tuple[Part, ...]
+
+    def model_under(self, tree: DraftTree | None) -> PathModel:
+        """f of the mixture where the tree's drafts start (see `Part.model_under`)."""
+        models = tuple(part.model_under(tree) for part in self.parts)
+        return models[0] if len(models) == 1 else Mixture(models, tuple(part.weight for part in self.parts))
+
+    @cached_property
+    def all_positions(self) -> PathModel:
+        """f of the mixture as it was measured."""
+        return self.model_under(None)
+
+    @property
+    def depends_on_the_tree(self) -> bool:
+        """Whether there is a trace to find a tree's draft starts in."""
+        return any(part.trace is not None for part in self.parts)
+
+    def split(self, held_out: float, seed: int) -> tuple[Evidence, Evidence]:
+        """The evidence of random documents to search on, and that of the `held_out` share of them to judge by.
+
+        Raises:
+            InputError: a share outside (0, 1), evidence without documents, or too few of them.
+        """
+        if not 0.0 < held_out < 1.0:
+            raise InputError(f"--holdout {held_out:g} is no share", hint="give the share to hold out, such as 0.5")
+        pairs = [_split(part, held_out, seed) for part in self.parts]
+        return Evidence(parts=tuple(a for a, _ in pairs)), Evidence(parts=tuple(b for _, b in pairs))
+
+    def replays(self, tree: DraftTree) -> list[Replay] | None:
+        """The tree replayed on every part, nodes below the recorded depth left out; None if a part has no trace."""
+        traces = [part.trace for part in self.parts]
+        if None in traces:
+            return None
+        return [replay(trace, _within(tree, trace.depth)) for trace in traces if trace is not None]
+
+
+def settled_search(question: Question, evidence: Evidence, cost: StepCost, *, seed: int = 0) -> list[Settled]:
+    """Search all batch sizes under f as measured, then settle each bucket under its own tree's draft starts."""
+    choices = search(question, evidence.all_positions, cost)
+    settled = []
+    for choice in choices:
+        batches = tuple(b for b in question.batches if choice.batch_min <= b <= choice.batch_max)
+        own = replace(question, batches=batches, first_batch=choice.batch_min, sharing=Sharing(max_trees=1))
+        if evidence.depends_on_the_tree:
+            choice = _settle(own, evidence, cost, seed)
+        tokens = _tokens_interval(choice, evidence, seed)
+        settled.append(Settled(choice=choice, tokens=tokens, categories=_categories(choice, own, evidence, cost)))
+    return settled
+
+
+def held_out_tokens(tree: DraftTree, evidence: Evidence, *, seed: int = 0) -> tuple[float, Interval | None]:
+    """E of a tree on documents that it was not chosen on, and its interval."""
+    replays = evidence.replays(tree) or []
+    tokens = sum(part.weight * r.tokens_per_step for part, r in zip(evidence.parts, replays, strict=True))
+    return tokens, interval_of(_drawn_tokens(replays, evidence, seed), _documents(evidence))
+
+
+def _split(part: Part, held_out: float, seed: int) -> tuple[Part, Part]:
+    if part.trace is None:
+        raise InputError(f"{part.name} has no documents to hold out", hint="give a trace (NPZ) with doc_id and pos")
+    trace = part.trace
+    count = round(held_out * trace.documents)
+    if not 0 < count < trace.documents:
+        raise InputError(f"{trace.documents} documents do not split at {held_out:g}", hint="record more documents")
+    out = np.zeros(trace.documents, dtype=np.bool_)
+    out[np.random.default_rng(seed).permutation(trace.documents)[:count]] = True
+
+    def keep(documents: BoolArray) -> Part:
+        kept = trace.select(documents)
+        profile = replace(part.profile, evidence=kept.count(), documents=kept.documents)
+        return replace(part, profile=profile, trace=kept)
+
+    return keep(~out), keep(out)
+
+
+def _settle(question: Question, evidence: Evidence, cost: StepCost, seed: int) -> Choice:
+    """The bucket's choice at its own draft starts, or the smallest tree that the trace cannot tell from it."""
+    model = settled_model(evidence.model_under, lambda model: search(question, model, cost)[0].tree)
+    settled, smaller = search_with_smaller(question, model, cost, loss=_RIVAL_LOSS)
+    if question.objective is Objective.THROUGHPUT and evidence.replays(settled.tree) is not None:
+        settled = _smallest_tie(settled, smaller, evidence, seed)
+    return _at_own_starts(settled, question, evidence, cost)
+
+
+def _smallest_tie(settled: Choice, smaller: Sequence[Choice], evidence: Evidence, seed: int) -> Choice:
+    """The smallest tree whose tokens/s the documents cannot tell from the best one's (paired 95 % interval)."""
+    best = _rates(settled.tree, settled.best.step_time_s, evidence, seed)
+    for rival in _thinned(smaller):
+        difference = interval_of(
+            best - _rates(rival.tree, rival.best.step_time_s, evidence, seed), _documents(evidence)
+        )
+        if difference is not None and difference.includes_zero:
+            return rival
+    return settled
+
+
+def _at_own_starts(choice: Choice, question: Question, evidence: Evidence, cost: StepCost) -> Choice:
+    """Every tree of the choice priced where its own drafts start: what a decoder would get from each."""
+
+    def price(tree: DraftTree) -> Priced:
+        model = evidence.model_under(tree)
+        return price_tree(tree, model, cost, batch=choice.batch_max, context=question.context)
+
+    best, runner_up = price(choice.tree), choice.runner_up
+    if runner_up is not None:
+        option = price(runner_up.tree)
+        ratio = option.tokens_per_s / best.tokens_per_s
+        if question.objective is Objective.LENGTH:
+            ratio = option.expected_tokens / best.expected_tokens
+        runner_up = replace(runner_up, option=option, loss=1.0 - ratio)
+    return replace(
+        choice,
+        best=best,
+        path_probabilities=path_probabilities(evidence.model_under(choice.tree), choice.tree),
+        chain=price(DraftTree.chain(choice.chain.depth)),
+        runner_up=runner_up,
+    )
+
+
+def _within(tree: DraftTree, depth: int) -> DraftTree:
+    return tree if tree.depth <= depth else DraftTree(tuple(p for p in tree.paths if len(p) <= depth))
+
+
+def paired_gain(
+    ours: DraftTree, our_time_s: float, theirs: DraftTree, their_time_s: float, evidence: Evidence, *, seed: int = 0
+) -> Interval | None:
+    """The 95 % interval of our tokens/s over theirs, minus 1, on the same documents; None without traces."""
+    if evidence.replays(ours) is None:
+        return None
+    ratio = _rates(ours, our_time_s, evidence, seed) / _rates(theirs, their_time_s, evidence, seed)
+    return interval_of(ratio - 1.0, _documents(evidence))
+
+
+def _thinned(options: Sequence[Choice]) -> Sequence[Choice]:
+    return options[:: -(-len(options) // _RIVALS)] if options else options
+
+
+def _rates(tree: DraftTree, step_time_s: float, evidence: Evidence, seed: int) -> FloatArray:
+    """`[replicates]` tokens/s of one request over redrawn documents; rows of two trees are paired."""
+    return _drawn_tokens(evidence.replays(tree) or [], evidence, seed) / step_time_s
+
+
+def _drawn_tokens(replays: Sequence[Replay], evidence: Evidence, seed: int) -> FloatArray:
+    """`[replicates]` E of the mixture; the parts' documents are drawn independently."""
+    drawn = [bootstrap_tokens([r], seed=(seed, i))[:, 0] for i, r in enumerate(replays)]
+    return np.asarray(sum(part.weight * d for part, d in zip(evidence.parts, drawn, strict=True)))
+
+
+def _documents(evidence: Evidence) -> int:
+    return min(part.trace.documents for part in evidence.parts if part.trace is not None)
+
+
+def _tokens_interval(choice: Choice, evidence: Evidence, seed: int) -> Interval | None:
+    """By document from traces, by draft from one table of counts, none otherwise."""
+    if not choice.speculate:
+        return Interval(1.0, 1.0)
+    replays = evidence.replays(choice.tree)
+    if replays is not None:
+        return interval_of(_drawn_tokens(replays, evidence, seed), _documents(evidence))
+    counts = evidence.parts[0].profile.evidence
+    if len(evidence.parts) == 1 and isinstance(counts, DepthRanks | PathCounts):
+        return counted_interval(counts, choice.tree, seed=seed)
+    return None
+
+
+def _categories(choice: Choice, question: Question, evidence: Evidence, cost: StepCost) -> tuple[Category, ...]:
+    """What each category gets from the common tree, at the bucket's largest batch; nothing to tell for only one."""
+    if len(evidence.parts) == 1:
+        return ()
+    found = []
+    alone = replace(question, batches=(choice.batch_max,), first_batch=None)
+    for part in evidence.parts:
+        model = part.model_under(choice.tree)
+        tokens = expected_tokens(path_probabilities(model, choice.tree))
+        best = search(alone, model, cost)[0].best
+        rate = tokens / choice.best.step_time_s * choice.batch_max
+        loss = 1.0 - rate / best.tokens_per_s
+        if question.objective is Objective.LENGTH:
+            loss = 1.0 - tokens / best.expected_tokens
+        found.append(Category(name=part.name, weight=part.weight, expected_tokens=tokens, loss=max(loss, 0.0)))
+    return tuple(found)
