@@ -26,7 +26,7 @@ _PLAN_KEYS: Final = (
 _BUCKET_KEYS: Final = (
     *("batch", "speculate", "nodes", "depth", "paths", "parents", "path_probabilities", "expected_tokens"),
     *("held_out_tokens", "step_time_s", "tokens_per_s", "speedup", "speedup_at_min", "break_even_tokens"),
-    *("ridge_batch", "tokens_per_step", "best_chain", "plain", "runner_up", "sharing_loss", "categories"),
+    *("ridge_batch", "tokens_per_step", "best_chain", "plain", "runner_up", "sharing_loss", "resolvable", "categories"),
     *("optimality", "reason"),
 )
 _TINY: Final = 1e-300  # a rate or a time is positive
@@ -67,9 +67,9 @@ class Bucket:
     """The answer for the batch sizes `batch_min`..`batch_max`, priced at the largest.
 
     `path_probabilities [N]` is f of every node; `held_out_tokens` is E on documents that took no part in the search;
-    `break_even_tokens` is the E that the step must exceed to pay,
-    `ridge_batch` the largest batch whose B x N stays under the ridge; `optimality` is "exact" or names the gap to
-    an upper bound.
+    `break_even_tokens` is the E that the step must exceed to pay, `ridge_batch` the largest batch whose B x N stays
+    under the ridge; `resolvable` is the smallest share of tokens/s to the runner-up that the documents can tell;
+    `optimality` is "exact" or names the gap to an upper bound.
     """
 
     batch_min: int
@@ -88,6 +88,7 @@ class Bucket:
     plain_tokens_per_s: float
     runner_up: Alternative | None
     sharing_loss: float
+    resolvable: float | None
     categories: tuple[Category, ...]
     optimality: str
     reason: str
@@ -301,6 +302,7 @@ def _bucket_document(bucket: Bucket) -> dict[str, Any]:
         "plain": {"tokens_per_s": _round(bucket.plain_tokens_per_s)},
         "runner_up": None if bucket.runner_up is None else _alternative_document(bucket.runner_up),
         "sharing_loss": _round(bucket.sharing_loss),
+        "resolvable": None if bucket.resolvable is None else _round(bucket.resolvable),
         "categories": [_category_document(c) for c in bucket.categories],
         "optimality": bucket.optimality,
         "reason": bucket.reason,
@@ -338,6 +340,7 @@ def _parse_bucket(field: Field) -> Bucket:
         plain_tokens_per_s=field.get("plain").get("tokens_per_s").number(low=_TINY),
         runner_up=None if runner_up.value is None else _parse_alternative(runner_up),
         sharing_loss=field.get("sharing_loss").number(),
+        resolvable=None if (r := field.get("resolvable")).value is None else r.number(low=0),
         categories=tuple(_parse_category(c) for c in field.get("categories").items()),
         optimality=field.get("optimality").text(),
         reason=field.get("reason").text(),

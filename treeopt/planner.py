@@ -81,6 +81,7 @@ def _bucket(settled: Settled, question: Question, ridge_tokens: float, judge: Ev
         plain_tokens_per_s=choice.plain.tokens_per_s,
         runner_up=None if runner_up is None else alternative(runner_up.option, choice.best),
         sharing_loss=choice.sharing_loss,
+        resolvable=settled.resolvable,
         categories=settled.categories,
         optimality=_optimality(choice),
         reason=_reason(choice, question, ridge_tokens),

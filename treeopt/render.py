@@ -170,6 +170,11 @@ def _verdict(bucket: Bucket) -> Text:
 
 def _because(bucket: Bucket) -> Text:
     text = Text(bucket.reason[0].upper() + bucket.reason[1:] + ".")
+    if bucket.resolvable is not None:
+        text.append(
+            f"\nThe documents tell this tree and its runner-up apart from {bucket.resolvable:.1%} tokens/s on; "
+        )
+        text.append("four times as many would halve that, and the intervals.")
     if bucket.held_out_tokens is not None:
         off = bucket.expected_tokens.value / bucket.held_out_tokens.value - 1.0
         text.append(
@@ -222,7 +227,9 @@ def _rate(tokens_per_s: float) -> str:
 
 def replay_table(rows: Sequence[Replayed]) -> Table:
     """Replayed trees, the prediction beside them."""
-    table = _table("batch", "nodes", "replayed E", "95 % interval", "predicted", "off by", "all positions", "steps")
+    dynamic = ["dynamic", "at most"] if any(row.dynamic_gain is not None for row in rows) else []
+    columns = ("replayed E", "95 % interval", "predicted", "off by", "all positions", "steps")
+    table = _table("batch", "nodes", *columns, *dynamic)
     for row in rows:
         off = "" if row.difference is None else _percent(row.difference)
         batch = "" if row.batch_max is None else str(row.batch_max)
@@ -235,6 +242,7 @@ def replay_table(rows: Sequence[Replayed]) -> Table:
             off,
             f"{row.all_positions:.3f}",
             f"{row.steps:,.0f}",
+            *(_percent(g) for g in (row.dynamic_gain, row.dynamic_upper) if g is not None),
         )
     return table
 

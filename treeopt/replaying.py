@@ -8,6 +8,7 @@ from pathlib import Path
 from treeopt.documents import read_document
 from treeopt.errors import InputError
 from treeopt.plan import parse_plan, parse_tree
+from treeopt.ranks.dynamic import dynamic_gain
 from treeopt.ranks.intervals import tokens_interval
 from treeopt.ranks.replay import replay
 from treeopt.ranks.trace import TraceFile
@@ -19,6 +20,8 @@ class Replayed:
     """One tree on the trace: tokens per step with its 95 % interval (None with too few documents).
 
     `predicted` is what the plan said, None for a bare tree; `difference` is (predicted - replayed) / replayed.
+    `dynamic_gain` is the share that a tree of as many nodes, chosen anew in every step by the drafter's confidence
+    (EAGLE-2's rule), is estimated to gain, `dynamic_upper` the most that it can (see `treeopt.ranks.dynamic`).
     """
 
     batch_min: int | None
@@ -31,6 +34,8 @@ class Replayed:
     steps: float
     documents: int
     predicted: float | None
+    dynamic_gain: float | None = None
+    dynamic_upper: float | None = None
 
     @property
     def difference(self) -> float | None:
@@ -46,18 +51,21 @@ class _Case:
     predicted: float | None = None
 
 
-def replay_file(plan_or_tree: Path, trace: Path, *, batch: int | None = None, seed: int = 0) -> list[Replayed]:
-    """Replay every tree of a plan (or that of one batch size), or a bare tree.
+def replay_file(
+    plan_or_tree: Path, trace: Path, *, batch: int | None = None, seed: int = 0, dynamic: bool = False
+) -> list[Replayed]:
+    """Replay every tree of a plan (or that of one batch size), or a bare tree; with `dynamic` also judge that rule.
 
     Raises:
         InputError: a file cannot be read, the trace is too shallow for a tree, or no document is long enough.
     """
     cases = _cases(plan_or_tree, batch)
-    loaded = TraceFile(trace).load()
+    loaded = TraceFile(trace).load(confidence=dynamic)
     rows = []
     for case in cases:
         result = replay(loaded, case.tree)
         interval = tokens_interval(result, seed=seed)
+        gain = dynamic_gain(loaded, case.tree) if dynamic else None
         rows.append(
             Replayed(
                 batch_min=case.batch_min,
@@ -70,6 +78,8 @@ def replay_file(plan_or_tree: Path, trace: Path, *, batch: int | None = None, se
                 steps=result.steps_per_phase,
                 documents=loaded.documents,
                 predicted=case.predicted,
+                dynamic_gain=None if gain is None else gain.gain,
+                dynamic_upper=None if gain is None else gain.gain_upper,
             )
         )
     return rows

@@ -52,10 +52,14 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Settled:
-    """A choice with the 95 % interval of its E (None where the evidence allows none) and what each category gets."""
+    """A choice, the 95 % interval of its E (None where the evidence allows none) and what each category gets.
+
+    `resolvable` is the smallest share of tokens/s between the choice and its runner-up that the documents can tell.
+    """
 
     choice: Choice
     tokens: Interval | None
+    resolvable: float | None
     categories: tuple[Category, ...]
 
 
@@ -109,7 +113,14 @@ def settled_search(question: Question, evidence: Evidence, cost: StepCost, *, se
         if evidence.depends_on_the_tree:
             choice = _settle(own, evidence, cost, seed)
         tokens = _tokens_interval(choice, evidence, seed)
-        settled.append(Settled(choice=choice, tokens=tokens, categories=_categories(choice, own, evidence, cost)))
+        settled.append(
+            Settled(
+                choice=choice,
+                tokens=tokens,
+                resolvable=_resolvable(choice, evidence, seed),
+                categories=_categories(choice, own, evidence, cost),
+            )
+        )
     return settled
 
 
@@ -203,6 +214,15 @@ def _thinned(options: Sequence[Choice]) -> Sequence[Choice]:
 def _rates(tree: DraftTree, step_time_s: float, evidence: Evidence, seed: int) -> FloatArray:
     """`[replicates]` tokens/s of one request over redrawn documents; rows of two trees are paired."""
     return _drawn_tokens(evidence.replays(tree) or [], evidence, seed) / step_time_s
+
+
+def _resolvable(choice: Choice, evidence: Evidence, seed: int) -> float | None:
+    rival = choice.runner_up
+    if rival is None:
+        return None
+    ours, theirs = choice.best.step_time_s, rival.option.step_time_s
+    gain = paired_gain(choice.tree, ours, rival.tree, theirs, evidence, seed=seed)
+    return None if gain is None else gain.half_width
 
 
 def _drawn_tokens(replays: Sequence[Replay], evidence: Evidence, seed: int) -> FloatArray:

@@ -132,3 +132,16 @@ def test_every_command_has_help(run: Run, command: list[str]) -> None:
     ran = run(*command, "--help")
     assert ran.code == 0
     assert "Usage: treeopt" in ran.out
+
+
+def test_replay_judges_the_dynamic_tree(run: Run, wrong: Wrong, trace: Path, tmp_path: Path) -> None:
+    arrays = dict(np.load(trace))
+    confidence = np.tile(np.array([0.5, 0.25, 0.1]), (600, 3, 1))
+    np.savez(tmp_path / "sure.npz", **arrays, topk_prob=confidence)
+    tree = tmp_path / "tree.json"
+    tree.write_text("[[0], [1], [0, 0]]")
+    (row,) = json.loads(run("replay", tree, "--trace", tmp_path / "sure.npz", "--dynamic", "--json").out)["replays"]
+    # The same confidence everywhere: the rule picks (0), then (0, 0) and (1), which is the static tree.
+    assert row["dynamic_gain"] == pytest.approx(0.0, abs=0.02)
+    assert "at most" in run("replay", tree, "--trace", tmp_path / "sure.npz", "--dynamic").out
+    wrong(run("replay", tree, "--trace", trace, "--dynamic"), "topk_prob")

@@ -11,11 +11,19 @@ import typer
 
 from treeopt.cli.options import Json
 
+_DYNAMIC = (
+    "dynamic: what EAGLE-2's rule would gain at as many nodes, estimated and at most; the trace holds the drafter's "
+    "confidence along the true path only, elsewhere the estimate takes it to be the same depth by depth"
+)
+
 
 def replay(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan, a tree file or a path list.")],
     trace: Annotated[Path, typer.Option(help="A trace: NPZ with rank [T, D], doc_id [T], pos [T].")],
     batch: Annotated[int | None, typer.Option(help="Which bucket of a plan.", show_default=False)] = None,
+    dynamic: Annotated[
+        bool, typer.Option("--dynamic", help="Also judge a tree chosen in every step by the drafter's confidence.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     json: Json = False,
 ) -> None:
@@ -24,7 +32,7 @@ def replay(
     from treeopt.replaying import replay_file
 
     with console.working("replaying"):
-        rows = replay_file(plan, trace, batch=batch, seed=seed)
+        rows = replay_file(plan, trace, batch=batch, seed=seed, dynamic=dynamic)
     if json:
         document = {"format": "treeopt.replay/1", "trace": str(trace), "replays": [asdict(row) for row in rows]}
         typer.echo(json_format.dumps(document, indent=2))
@@ -35,6 +43,7 @@ def replay(
     console.notes(
         [
             "replayed: drafts start where the last one ended, as in serving; all positions: a draft at every position, "
-            "for comparison with other tools, too high"
+            "for comparison with other tools, too high",
+            *([_DYNAMIC] if dynamic else []),
         ]
     )

@@ -11,6 +11,7 @@ import importlib
 import io
 import pickle
 import pickletools
+import re
 import zipfile
 from collections.abc import Sequence
 from typing import Any, Final
@@ -28,9 +29,8 @@ from treeopt.ranks.table import DepthRanks
 
 BoolArray = npt.NDArray[np.bool_]
 
-_PLAIN: Final = frozenset(
-    "PROTO FRAME MARK EMPTY_LIST LIST APPEND APPENDS NEWTRUE NEWFALSE INT BININT BININT1 BININT2 "
-    "MEMOIZE PUT BINPUT LONG_BINPUT GET BINGET LONG_BINGET STOP".split()
+_PLAIN: Final = re.compile(
+    r"PROTO|FRAME|MARK|EMPTY_LIST|LIST|APPENDS?|NEWTRUE|NEWFALSE|(BIN)?INT[12]?|MEMOIZE|(LONG_)?(BIN)?(PUT|GET)|STOP"
 )
 _OLD_TORCH: Final = "LONG1 119547037146038801333356"  # what torch.save wrote before 1.6 begins with
 _MAX_HEADS: Final = 64
@@ -115,7 +115,7 @@ def _load(file: SourceFile) -> Any:
     except InputError:
         raise
     except Exception as error:  # a damaged file fails in any way; none of its code has run
-        raise file.error(f"damaged: {type(error).__name__}", hint=_HINT) from None
+        raise file.error(f"not a .pt file that can be read ({type(error).__name__})", hint=_HINT) from None
     if "torch" not in foreign and foreign != _OLD_TORCH:
         raise file.error(f"it holds more than lists of booleans: {foreign[:60]}", hint=_HINT)
     return _load_with_torch(file, raw)
@@ -125,7 +125,7 @@ def _foreign(pickled: bytes) -> str:
     """The first instruction that lists of booleans do not need; empty if there is none, so that nothing can be run."""
     for opcode, argument, _ in pickletools.genops(pickled):
         absurd = opcode.name.endswith("PUT") and int(str(argument)) > len(pickled)  # a memo of that size is allocated
-        if opcode.name not in _PLAIN or absurd:
+        if absurd or not _PLAIN.fullmatch(opcode.name):
             return f"{opcode.name} {argument}"
     return ""
 
