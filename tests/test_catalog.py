@@ -38,4 +38,4 @@ def test_missing_files_and_folders(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         locate("ranks", str(tmp_path / "none.yaml"))
     with pytest.raises(InputError, match="is a directory"):
-        locate("ranks", str(tmp_path))
+        locate("hardware", str(tmp_path))

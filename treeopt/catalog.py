@@ -13,7 +13,7 @@ Kind = Literal["ranks", "hardware", "models"]
 
 # `treeopt/profiles` is a link to the top-level folder in a checkout and a plain folder in an installed wheel.
 _PROFILES = Path(__file__).parent / "profiles"
-_SUFFIXES = (".yaml", ".yml", ".json", ".npz")
+_SUFFIXES = (".yaml", ".yml", ".json", ".npz", ".parquet", ".jsonl")
 
 
 class Located(NamedTuple):
@@ -40,7 +40,7 @@ def locate(kind: Kind, name_or_file: str) -> Located:
     if "/" in name_or_file or "\\" in name_or_file or path.suffix in _SUFFIXES or path.exists():
         if not path.exists():
             raise os_error(FileNotFoundError(), path, what=_WHAT[kind], verb="read")
-        if path.is_dir():
+        if path.is_dir() and kind != "ranks":  # a trace may be a folder of shards
             raise os_error(IsADirectoryError(), path, what=_WHAT[kind], verb="read")
         return Located(path, name_or_file, shipped=False)
     if name_or_file not in shipped_names(kind):

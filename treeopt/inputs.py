@@ -13,6 +13,7 @@ from treeopt.errors import InputError
 from treeopt.plan import APPROXIMATE_RULES, Plan, Source
 from treeopt.ranks.intervals import MIN_DOCUMENTS
 from treeopt.ranks.profile import RankProfile, load_profile
+from treeopt.ranks.trace import TraceFile
 from treeopt.settle import Evidence, Part
 
 DEFAULT_RANKS = "smollm2-135m-eagle"
@@ -48,7 +49,8 @@ class Inputs:
     @property
     def files(self) -> list[Path]:
         """The files that a result must not be written over."""
-        traces = [part.profile.trace.path for part in self.evidence.parts if part.profile.trace is not None]
+        sources = [part.profile.trace for part in self.evidence.parts]
+        traces = [source.path for source in sources if isinstance(source, TraceFile)]
         named = [item.rpartition("=")[0] or item for item in self.names.ranks.split(",")]
         return [*traces, *map(Path, (*named, self.names.hardware, self.names.model))]
 
@@ -161,7 +163,9 @@ def _share(item: str) -> tuple[str, float]:
 
 
 def _part(profile: RankProfile, weight: float) -> Part:
-    trace = profile.trace if profile.trace is not None and {"doc_id", "pos"} <= set(profile.trace.arrays()) else None
+    trace = profile.trace
+    if isinstance(trace, TraceFile) and not {"doc_id", "pos"} <= set(trace.arrays()):
+        trace = None  # counts without documents
     return Part(name=profile.name, weight=weight, profile=profile, trace=None if trace is None else trace.load())
 
 

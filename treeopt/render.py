@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -13,11 +14,13 @@ from rich.tree import Tree
 
 from treeopt.compare import Comparison, Verdict
 from treeopt.plan import Bucket, Estimate, Plan
-from treeopt.ranks.importers.reading import Imported
 from treeopt.ranks.model import FloatArray
 from treeopt.ranks.profile import RankProfile
 from treeopt.replaying import Replayed
 from treeopt.tree import DraftTree
+
+if TYPE_CHECKING:
+    from treeopt.ranks.importers import Imported  # thirty files that only one command needs
 
 # From this many columns on a terminal gets every number of a plan.
 WIDE = 130

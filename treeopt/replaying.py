@@ -11,7 +11,7 @@ from treeopt.plan import parse_plan, parse_tree
 from treeopt.ranks.dynamic import dynamic_gain
 from treeopt.ranks.intervals import tokens_interval
 from treeopt.ranks.replay import replay
-from treeopt.ranks.trace import TraceFile
+from treeopt.ranks.shards import open_trace
 from treeopt.tree import DraftTree
 
 
@@ -60,7 +60,7 @@ def replay_file(
         InputError: a file cannot be read, the trace is too shallow for a tree, or no document is long enough.
     """
     cases = _cases(plan_or_tree, batch)
-    loaded = TraceFile(trace).load(confidence=dynamic)
+    loaded = open_trace(trace).load(confidence=dynamic)
     rows = []
     for case in cases:
         result = replay(loaded, case.tree)

@@ -71,13 +71,38 @@ class Evidence:
 
     def model_under(self, tree: DraftTree | None) -> PathModel:
         """f of the mixture where the tree's drafts start (see `Part.model_under`)."""
-        models = tuple(part.model_under(tree) for part in self.parts)
-        return models[0] if len(models) == 1 else Mixture(models, tuple(part.weight for part in self.parts))
+        if tree not in self._models:
+            models = tuple(part.model_under(tree) for part in self.parts)
+            weights = tuple(part.weight for part in self.parts)
+            self._models[tree] = models[0] if len(models) == 1 else Mixture(models, weights)
+        return self._models[tree]
 
-    @cached_property
+    @property
     def all_positions(self) -> PathModel:
         """f of the mixture as it was measured."""
         return self.model_under(None)
+
+    def drawn_tokens(self, tree: DraftTree, seed: int) -> FloatArray:
+        """`[replicates]` E of the tree over redrawn documents, parts independently; rows of two trees are paired."""
+        if (tree, seed) not in self._drawn:
+            drawn = [bootstrap_tokens([r], seed=(seed, i))[:, 0] for i, r in enumerate(self.replays(tree) or [])]
+            weighted = [part.weight * d for part, d in zip(self.parts, drawn, strict=True)]
+            self._drawn[tree, seed] = np.asarray(sum(weighted))
+        return self._drawn[tree, seed]
+
+    # The same tree is asked for again and again while its bucket is settled.
+    @cached_property
+    def _models(self) -> dict[DraftTree | None, PathModel]:
+        return {}
+
+    @cached_property
+    def _drawn(self) -> dict[tuple[DraftTree, int], FloatArray]:
+        return {}
+
+    @property
+    def documents(self) -> int:
+        """Of the part that has the fewest."""
+        return min(part.trace.documents for part in self.parts if part.trace is not None)
 
     @property
     def depends_on_the_tree(self) -> bool:
@@ -128,7 +153,7 @@ def held_out_tokens(tree: DraftTree, evidence: Evidence, *, seed: int = 0) -> tu
     """E of a tree on documents that it was not chosen on, and its interval."""
     replays = evidence.replays(tree) or []
     tokens = sum(part.weight * r.tokens_per_step for part, r in zip(evidence.parts, replays, strict=True))
-    return tokens, interval_of(_drawn_tokens(replays, evidence, seed), _documents(evidence))
+    return tokens, interval_of(evidence.drawn_tokens(tree, seed), evidence.documents)
 
 
 def _split(part: Part, held_out: float, seed: int) -> tuple[Part, Part]:
@@ -160,10 +185,9 @@ def _settle(question: Question, evidence: Evidence, cost: StepCost, seed: int) -
 
 def _smallest_tie(settled: Choice, smaller: Sequence[Choice], evidence: Evidence, seed: int) -> Choice:
     """The smallest tree whose tokens/s the documents cannot tell from the best one's (paired 95 % interval)."""
-    best = _rates(settled.tree, settled.best.step_time_s, evidence, seed)
     for rival in _thinned(smaller):
-        difference = interval_of(
-            best - _rates(rival.tree, rival.best.step_time_s, evidence, seed), _documents(evidence)
+        difference = paired_gain(
+            settled.tree, settled.best.step_time_s, rival.tree, rival.best.step_time_s, evidence, seed=seed
         )
         if difference is not None and difference.includes_zero:
             return rival
@@ -203,17 +227,12 @@ def paired_gain(
     """The 95 % interval of our tokens/s over theirs, minus 1, on the same documents; None without traces."""
     if evidence.replays(ours) is None:
         return None
-    ratio = _rates(ours, our_time_s, evidence, seed) / _rates(theirs, their_time_s, evidence, seed)
-    return interval_of(ratio - 1.0, _documents(evidence))
+    ratio = (evidence.drawn_tokens(ours, seed) / our_time_s) / (evidence.drawn_tokens(theirs, seed) / their_time_s)
+    return interval_of(ratio - 1.0, evidence.documents)
 
 
 def _thinned(options: Sequence[Choice]) -> Sequence[Choice]:
     return options[:: -(-len(options) // _RIVALS)] if options else options
-
-
-def _rates(tree: DraftTree, step_time_s: float, evidence: Evidence, seed: int) -> FloatArray:
-    """`[replicates]` tokens/s of one request over redrawn documents; rows of two trees are paired."""
-    return _drawn_tokens(evidence.replays(tree) or [], evidence, seed) / step_time_s
 
 
 def _resolvable(choice: Choice, evidence: Evidence, seed: int) -> float | None:
@@ -225,23 +244,12 @@ def _resolvable(choice: Choice, evidence: Evidence, seed: int) -> float | None:
     return None if gain is None else gain.half_width
 
 
-def _drawn_tokens(replays: Sequence[Replay], evidence: Evidence, seed: int) -> FloatArray:
-    """`[replicates]` E of the mixture; the parts' documents are drawn independently."""
-    drawn = [bootstrap_tokens([r], seed=(seed, i))[:, 0] for i, r in enumerate(replays)]
-    return np.asarray(sum(part.weight * d for part, d in zip(evidence.parts, drawn, strict=True)))
-
-
-def _documents(evidence: Evidence) -> int:
-    return min(part.trace.documents for part in evidence.parts if part.trace is not None)
-
-
 def _tokens_interval(choice: Choice, evidence: Evidence, seed: int) -> Interval | None:
     """By document from traces, by draft from one table of counts, none otherwise."""
     if not choice.speculate:
         return Interval(1.0, 1.0)
-    replays = evidence.replays(choice.tree)
-    if replays is not None:
-        return interval_of(_drawn_tokens(replays, evidence, seed), _documents(evidence))
+    if evidence.replays(choice.tree) is not None:
+        return interval_of(evidence.drawn_tokens(choice.tree, seed), evidence.documents)
     counts = evidence.parts[0].profile.evidence
     if len(evidence.parts) == 1 and isinstance(counts, DepthRanks | PathCounts):
         return counted_interval(counts, choice.tree, seed=seed)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from treeopt.cli.collect import collect
 from treeopt.cli.options import Json, Out
 
 if TYPE_CHECKING:
     from treeopt.ranks.importers import Imported
     from treeopt.ranks.profile import RankProfile
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Rank profiles: import, show, merge.")
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Rank profiles: collect, import, show, merge.")
 
 
 @app.command("import")
@@ -92,6 +93,9 @@ def merge(
     write_atomically(out, dump_yaml(profile_document(merged)), what="rank profile")
     console.result(rank_report(merged))
     console.notes([f"wrote {out}"])
+
+
+app.command("collect")(collect)
 
 
 def _chosen(imported: Imported, name: str | None) -> RankProfile:

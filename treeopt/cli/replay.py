@@ -19,7 +19,7 @@ _DYNAMIC = (
 
 def replay(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan, a tree file or a path list.")],
-    trace: Annotated[Path, typer.Option(help="A trace: NPZ with rank [T, D], doc_id [T], pos [T].")],
+    trace: Annotated[Path, typer.Option(help="A trace: NPZ, Parquet, JSONL or a folder of shards.")],
     batch: Annotated[int | None, typer.Option(help="Which bucket of a plan.", show_default=False)] = None,
     dynamic: Annotated[
         bool, typer.Option("--dynamic", help="Also judge a tree chosen in every step by the drafter's confidence.")

@@ -15,7 +15,7 @@ def search(
         str | None, typer.Option("--batches", help="Batch sizes: 1,2,4,8 or 1-256.", show_default=False)
     ] = None,
     ranks: Annotated[
-        str, typer.Option(help="Rank profile or trace: a shipped name, .yaml or .npz.")
+        str, typer.Option(help="Rank profile or trace: a shipped name, a file, or a folder of shards.")
     ] = "smollm2-135m-eagle",
     hardware: Annotated[str, typer.Option(help="Hardware profile: a shipped name or a file.")] = "h100-sxm",
     model: Annotated[str, typer.Option(help="Target: a shipped name, or a Hugging Face config.json.")] = "llama-3.1-8b",

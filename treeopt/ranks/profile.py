@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from treeopt.ranks.paths import MAX_RANKS, PathCount, PathCounts
 from treeopt.ranks.position import MAX_DRAFT_TOKENS, MeanLength, PositionSurvival
 from treeopt.ranks.smoothing import SmoothedPaths
 from treeopt.ranks.table import DepthRanks
-from treeopt.ranks.trace import TraceFile
+from treeopt.ranks.trace import Trace, TraceFile
 
 FORMAT: Final = "treeopt.ranks/1"
 Evidence = DepthRanks | PathCounts | PositionSurvival | MeanLength
@@ -45,6 +45,13 @@ class Conditions:
         return {k: v for k, v in asdict(self).items() if v is not None}
 
 
+class TraceSource(Protocol):
+    """Where a profile's counts came from: one file or a set of shards."""
+
+    def load(self, *, confidence: bool = False) -> Trace:
+        """The whole trace in memory, the drafter's probabilities only with `confidence`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RankProfile:
     """Acceptance evidence; `note` is what a reader of any result made from it must be told.
@@ -58,7 +65,7 @@ class RankProfile:
     sha256: str
     documents: int = 0
     note: str = ""
-    trace: TraceFile | None = None
+    trace: TraceSource | None = None
 
     @property
     def kind(self) -> str:
@@ -71,14 +78,19 @@ class RankProfile:
 
 
 def load_profile(path: Path) -> RankProfile:
-    """Read a rank profile (YAML, JSON) or a trace (NPZ).
+    """Read a rank profile (YAML, JSON) or a trace (NPZ, Parquet, JSONL, or a folder of shards).
 
     Raises:
         InputError: the file cannot be read.
         FileFormatError: it is not a profile, or its numbers contradict each other (with the line).
     """
-    if path.suffix == ".npz":
-        return _from_trace(TraceFile(path))
+    if path.is_dir() or path.suffix in (".npz", ".parquet", ".jsonl"):
+        from treeopt.ranks.shards import open_trace, read_conditions
+
+        trace = open_trace(path)
+        if isinstance(trace, TraceFile):
+            return replace(_from_trace(trace), conditions=read_conditions(path))
+        return trace.profile(name=path.stem)
     document = read_document(path, what="rank profile")
     try:
         return _parse(document, folder=path.parent)

@@ -1,0 +1,111 @@
+"""Collecting on a local Ray with two workers. It takes a minute, so it runs when TREEOPT_TEST_RAY is set."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from treeopt.collect.job import Job, run
+from treeopt.collect.ray_pool import run_on_ray
+from treeopt.collect.settings import Settings
+from treeopt.errors import InputError
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif("TREEOPT_TEST_RAY" not in os.environ, reason="starts a Ray cluster: set TREEOPT_TEST_RAY=1"),
+]
+DOCUMENTS = 24
+
+
+@pytest.fixture(autouse=True)
+def _quiet_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray", reason="needs ray[data]")
+    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def job(target: Path, out: Path, *, draft: str = "early-exit:2") -> Job:
+    prompts = out.parent / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"token_ids": [i, i + 1]}) + "\n" for i in range(DOCUMENTS)))
+    settings = Settings(target=str(target), draft=draft, depth=3, max_new_tokens=40, temperature=0.8, device="cpu")
+    return Job(settings=settings, prompts=prompts, out=out, documents_per_part=2)
+
+
+def workers_below(pid: int) -> list[int]:
+    """The actors that hold models, among the processes that a process started."""
+    parents: dict[int, int] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue  # it ended while we looked
+    below, found = {pid}, True
+    while found:
+        found = {child for child, parent in parents.items() if parent in below} - below
+        below |= found
+    return [child for child in sorted(below) if b"MapWorker" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the worker in /proc")
+def test_a_lost_worker_changes_nothing(target: Path, tmp_path: Path) -> None:
+    alone, spread = job(target, tmp_path / "alone.npz"), job(target, tmp_path / "spread.npz")
+    alone.start()
+    run(alone, advance=lambda documents: None)
+    alone.finish()
+
+    seen: list[int] = []
+    killed: list[int] = []
+
+    def advance(documents: int) -> None:
+        seen.append(documents)
+        if sum(seen) > 0 and not killed:
+            workers = workers_below(os.getpid())
+            assert len(workers) == 2
+            os.kill(workers[0], signal.SIGKILL)
+            killed.append(workers[0])
+
+    spread.start()
+    run_on_ray(spread, address="local", workers=2, advance=advance)
+    assert killed
+    assert sum(seen) == DOCUMENTS
+    spread.finish()
+    assert spread.out.read_bytes() == alone.out.read_bytes()
+
+
+def test_a_cluster_goes_on_where_another_run_stopped(target: Path, tmp_path: Path) -> None:
+    begun = job(target, tmp_path / "t.npz")
+    begun.start()
+
+    def stop(documents: int) -> None:
+        if documents:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_on_ray(begun, address="local", workers=2, advance=stop)
+    kept = len(begun.missing())
+    assert 0 < kept < len(begun.parts)
+    run(begun, advance=lambda documents: None)
+    begun.finish()
+    whole = job(target, tmp_path / "whole.npz")
+    whole.start()
+    run(whole, advance=lambda documents: None)
+    whole.finish()
+    assert begun.out.read_bytes() == whole.out.read_bytes()
+
+
+def test_what_the_workers_cannot_do_is_told(target: Path, tmp_path: Path) -> None:
+    wrong = job(target, tmp_path / "t.npz", draft="early-exit:3")
+    wrong.start()
+    with pytest.raises(InputError, match="early exit after 3 of 3 layers"):
+        run_on_ray(wrong, address="local", workers=1, advance=lambda documents: None)
+
+
+def test_no_cluster_there(target: Path, tmp_path: Path) -> None:
+    there = job(target, tmp_path / "t.npz")
+    there.start()
+    with pytest.raises(InputError, match=r"no Ray cluster at 127\.0\.0\.1:1"):
+        run_on_ray(there, address="127.0.0.1:1", workers=1, advance=lambda documents: None)

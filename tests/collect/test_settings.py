@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from treeopt.collect.extras import require
+from treeopt.collect.job import Shard
+from treeopt.collect.settings import Draft, Settings, parse_draft
+from treeopt.errors import InputError, UnknownNameError
+
+
+@pytest.mark.parametrize(
+    ("text", "draft"),
+    [
+        ("ngram", Draft(kind="ngram", argument="3")),
+        ("ngram:5", Draft(kind="ngram", argument="5")),
+        ("early-exit:012", Draft(kind="early-exit", argument="12")),
+        ("medusa:./heads", Draft(kind="medusa", argument="./heads")),
+        ("owner/name", Draft(kind="model", argument="owner/name")),
+        ("draft.gguf", Draft(kind="model", argument="draft.gguf")),
+    ],
+)
+def test_drafters_are_parsed(text: str, draft: Draft) -> None:
+    assert parse_draft(text) == draft
+
+
+@pytest.mark.parametrize(("text", "near"), [("early_exit:12", "early-exit"), ("n-gram", "ngram"), ("Medusa", "medusa")])
+def test_an_unknown_drafter_gets_the_nearest(text: str, near: str) -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        parse_draft(text)
+    assert caught.value.hint.startswith(f"did you mean {near}? ")
+
+
+@pytest.mark.parametrize(
+    "text", ["early-exit", "early-exit:x", "early-exit:0", "medusa", "medusa:", "ngram:", "ngram:0"]
+)
+def test_a_drafter_without_its_argument_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="says too little"):
+        parse_draft(text)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"depth": 0},
+        {"ranks": 255},
+        {"max_new_tokens": 1},
+        {"temperature": -1.0},
+        {"temperature": float("nan")},
+        {"seed": -1},
+        {"dtype": "fp4"},
+        {"rule": "typical"},
+        {"rule": "recursive-rejection"},
+        {"rule": "greedy", "temperature": 0.5},
+        {"draft": "eagle"},
+    ],
+)
+def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as caught:
+        Settings(**{"target": "t/t", "draft": "ngram", **wrong})
+    assert caught.value.hint
+
+
+def test_the_rule_follows_the_temperature() -> None:
+    assert Settings(target="t/t", draft="ngram").acceptance_rule == "greedy"
+    assert Settings(target="t/t", draft="ngram", temperature=0.7).acceptance_rule == "target-sample"
+
+
+def test_conditions_hold_names_and_no_paths() -> None:
+    settings = Settings(target="/models/big.gguf", draft="medusa:owner/heads", temperature=0.5)
+    assert settings.conditions(dataset="chat").known() == {
+        "target": "big",
+        "drafter": "medusa:owner/heads",
+        "temperature": 0.5,
+        "rule": "target-sample",
+        "dataset": "chat",
+        "sampling": "all-positions",
+    }
+
+
+def test_shards_are_parsed() -> None:
+    assert Shard.parse("2/4") == Shard(index=2, count=4)
+    for text in ("4/4", "1", "a/b", "1/0", "-1/2", "1/2/3"):
+        with pytest.raises(InputError, match="shard"):
+            Shard.parse(text)
+
+
+def test_a_missing_library_names_its_extra() -> None:
+    with pytest.raises(InputError, match="no_such_library is not installed") as caught:
+        require("no_such_library", extra="hf")
+    assert caught.value.hint == "pip install 'treeopt[hf]'"

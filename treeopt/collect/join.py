@@ -1,0 +1,66 @@
+"""Joining NPZ files row by row, with one file in memory at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from treeopt.documents import os_error
+
+
+def join_npz(parts: Sequence[Path], out: Path) -> None:
+    """Write the arrays of the parts end to end along their first axis; an array of no axes is taken from the first.
+
+    Raises:
+        InputError: `out` cannot be written; whatever was there stays.
+    """
+    temporary: str | None = None
+    try:
+        handle, temporary = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
+        with os.fdopen(handle, "wb") as file:
+            _write(parts, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, parts[0].stat().st_mode & 0o777)
+        os.replace(temporary, out)
+        temporary = None
+    except OSError as error:
+        raise os_error(error, out, what="trace", verb="write") from error
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def _write(parts: Sequence[Path], file: IO[bytes]) -> None:
+    with np.load(parts[0]) as first:
+        names = list(first)
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names:
+            # A member that is opened by name carries no time, so the same parts make the same bytes.
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                _write_array(parts, name, member)
+
+
+def _write_array(parts: Sequence[Path], name: str, member: IO[bytes]) -> None:
+    first = _load(parts[0], name)
+    if first.ndim == 0:
+        np.lib.format.write_array(member, first)
+        return
+    rows = sum(len(_load(part, "pos")) for part in parts)
+    header = {"descr": np.lib.format.dtype_to_descr(first.dtype), "fortran_order": False}
+    np.lib.format.write_array_header_2_0(member, {**header, "shape": (rows, *first.shape[1:])})
+    for part in parts:
+        member.write(np.ascontiguousarray(_load(part, name)).tobytes())
+
+
+def _load(part: Path, name: str) -> Any:
+    with np.load(part) as archive:
+        return archive[name]
