@@ -12,7 +12,7 @@ from treeopt.ranks.model import expected_tokens, path_probabilities
 from treeopt.ranks.profile import load_profile
 from treeopt.ranks.replay import replay
 from treeopt.ranks.table import DepthRanks
-from treeopt.search import Question, search
+from treeopt.search import Question, price_tree, search
 from treeopt.settle import Evidence, Part, held_out_tokens, settled_search
 
 
@@ -129,3 +129,28 @@ def test_shares_that_hold_nothing_out(shipped: Evidence, share: float) -> None:
 def test_mixtures_that_are_none(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         load_evidence(text)
+
+
+def test_a_range_whose_ends_want_different_trees_says_what_sharing_costs() -> None:
+    evidence = Evidence(parts=(table([[0.7, 0.15]] * 6),))
+    question = Question(batches=(2, 64))
+    first, wide = settled_search(question, evidence, Rising())
+    assert (wide.choice.batch_min, wide.choice.batch_max) == (3, 64)
+    losses = []
+    for batch in (3, 64):
+        (alone,) = search(Question(batches=(batch,)), evidence.all_positions, Rising())
+        ours = price_tree(wide.choice.tree, evidence.all_positions, Rising(), batch=batch, context=2048)
+        best = max(alone.best.tokens_per_s, alone.runner_up.option.tokens_per_s if alone.runner_up else 0.0)
+        losses.append(1.0 - ours.tokens_per_s / best)
+    assert wide.choice.sharing_loss == pytest.approx(max(losses), abs=1e-9)
+    assert first.choice.sharing_loss <= 0.005
+
+
+def test_the_loss_of_a_range_holds_at_draft_starts(shipped: Evidence) -> None:
+    question = Question(batches=(2, 32))
+    _, wide = settled_search(question, shipped, Rising())
+    for batch in (3, 32):
+        (alone,) = settled_search(Question(batches=(batch,)), shipped, Rising())
+        tree = wide.choice.tree
+        ours = price_tree(tree, shipped.model_under(tree), Rising(), batch=batch, context=2048)
+        assert ours.tokens_per_s >= alone.choice.best.tokens_per_s * (1.0 - wide.choice.sharing_loss - 0.001)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from treeopt.documents import os_error
 from treeopt.errors import UnknownNameError
 
+DEFAULT_RANKS: Final = "smollm2-135m-eagle"
 Kind = Literal["ranks", "hardware", "models"]
 
 # `treeopt/profiles` is a link to the top-level folder in a checkout and a plain folder in an installed wheel.

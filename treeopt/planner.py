@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from treeopt.cost import break_even_batch
@@ -27,19 +28,30 @@ def make_plan(
     if held_out is not None:
         evidence, judge = evidence.split(held_out, seed)
     settled = settled_search(question, evidence, inputs.cost, seed=seed)
+    depth = evidence.all_positions.depth
     return Plan(
         version=package_version(),
         command=command,
         rule=inputs.rule,
-        notes=tuple(inputs.notes(question.batches[-1], question.context)),
+        notes=(*inputs.notes(question.batches[-1], question.context), *_wide_ranges(settled, question)),
         ranks=inputs.ranks_source,
         hardware=inputs.hardware_source,
         model=inputs.model_source,
         drafter=inputs.names.drafter,
         context=question.context,
         objective=question.objective.value,
-        buckets=tuple(_bucket(s, question, inputs.cost.ridge_tokens, judge, seed) for s in settled),
+        buckets=tuple(_bucket(s, question, inputs.cost.ridge_tokens, depth, judge, seed) for s in settled),
     )
+
+
+def _wide_ranges(settled: Sequence[Settled], question: Question) -> list[str]:
+    limit = question.sharing.max_loss
+    wide = [s.choice for s in settled if s.choice.batch_min < s.choice.batch_max and s.choice.sharing_loss > limit]
+    if not wide:
+        return []
+    ranges = ", ".join(f"{c.batch_min}-{c.batch_max}" for c in wide)
+    most = max(c.sharing_loss for c in wide)
+    return [f"in {ranges} one tree serves both ends and loses up to {most:.1%}: list more batch sizes"]
 
 
 def package_version() -> str:
@@ -61,7 +73,9 @@ def alternative(option: Priced, best: Priced) -> Alternative:
     )
 
 
-def _bucket(settled: Settled, question: Question, ridge_tokens: float, judge: Evidence | None, seed: int) -> Bucket:
+def _bucket(
+    settled: Settled, question: Question, ridge_tokens: float, depth: int, judge: Evidence | None, seed: int
+) -> Bucket:
     choice, tokens = settled.choice, settled.tokens
     runner_up = choice.runner_up
     return Bucket(
@@ -84,7 +98,7 @@ def _bucket(settled: Settled, question: Question, ridge_tokens: float, judge: Ev
         resolvable=settled.resolvable,
         categories=settled.categories,
         optimality=_optimality(choice),
-        reason=_reason(choice, question, ridge_tokens),
+        reason=_reason(choice, question, ridge_tokens, depth),
     )
 
 
@@ -96,14 +110,17 @@ def _estimate(value: float, tokens: Interval | None, scale: float) -> Estimate:
 
 
 def _optimality(choice: Choice) -> str:
+    if choice.batch_min < choice.batch_max and choice.sharing_loss > TIE:
+        most = choice.sharing_loss + choice.gap
+        return f"gap {most:.2%}: at neither end of the range is another tree faster by more"
     if choice.gap == 0.0:
         return "exact"
     return f"gap {choice.gap:.2%}: no tree is faster by more, bounded by the best E of each size at its narrowest"
 
 
-def _reason(choice: Choice, question: Question, ridge_tokens: float) -> str:
+def _reason(choice: Choice, question: Question, ridge_tokens: float, depth: int) -> str:
     """Why this tree, in one sentence or two, with the next step where there is one."""
-    best, plain = choice.best, choice.plain
+    best, plain, shared = choice.best, choice.plain, choice.batch_min < choice.batch_max
     if not choice.speculate:
         return _why_not(choice)
     side = "under" if choice.tokens_per_step <= ridge_tokens else "over"
@@ -123,6 +140,12 @@ def _reason(choice: Choice, question: Question, ridge_tokens: float) -> str:
     if largest == question.limits.max_nodes:
         parts.append(f"the cap --max-nodes {question.limits.max_nodes} binds: a larger tree may gain more")
     parts += _passed_over(choice)
+    if shared and choice.sharing_loss > question.sharing.max_loss:
+        parts.append(
+            f"an end of this range loses {choice.sharing_loss:.1%} against its own best: list more batch sizes"
+        )
+    if choice.best.depth == depth and question.limits.max_depth != depth:
+        parts.append(f"the evidence ends at depth {depth}: a deeper tree may gain more")
     chain_loss = 1.0 - choice.chain.tokens_per_s / best.tokens_per_s
     if question.objective is Objective.THROUGHPUT and choice.chain.nodes == best.nodes:
         parts.append("the best tree is a chain")
@@ -135,9 +158,12 @@ def _passed_over(choice: Choice) -> list[str]:
     """The larger tree that the tie rules passed over, if there is one."""
     if choice.runner_up is None or choice.runner_up.loss >= 0.0:
         return []
-    gain = -choice.runner_up.loss
-    why = "a tie" if gain <= TIE else "less than this evidence can tell apart"
-    return [f"{choice.runner_up.option.nodes} nodes would gain {gain:.1%}, {why}"]
+    gain, nodes = -choice.runner_up.loss, choice.runner_up.option.nodes
+    if gain > TIE and choice.batch_min < choice.batch_max:
+        return [
+            f"{nodes} nodes would gain {gain:.1%} at batch {choice.batch_max}, and lose at batch {choice.batch_min}"
+        ]
+    return [f"{nodes} nodes would gain {gain:.1%}, " + ("a tie" if gain <= TIE else "which this evidence cannot tell")]
 
 
 def _why_not(choice: Choice) -> str:

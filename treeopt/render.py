@@ -189,7 +189,7 @@ def _because(bucket: Bucket) -> Text:
         )
         text.append(f"would be {c.loss:.1%} faster" if c.loss >= 0.001 else "is no faster")
     if bucket.sharing_loss > 0.0005 and bucket.batch_min < bucket.batch_max:
-        text.append(f"\nNo batch size of this bucket loses more than {bucket.sharing_loss:.1%} of its own best.")
+        text.append(f"\nNeither end of this range loses more than {bucket.sharing_loss:.1%} of its own best.")
     return text.append(f"\nOptimality: {bucket.optimality}.", style="dim")
 
 

@@ -129,24 +129,11 @@ class Evidence:
 
 
 def settled_search(question: Question, evidence: Evidence, cost: StepCost, *, seed: int = 0) -> list[Settled]:
-    """Search all batch sizes under f as measured, then settle each bucket under its own tree's draft starts."""
-    choices = search(question, evidence.all_positions, cost)
-    settled = []
-    for choice in choices:
-        batches = tuple(b for b in question.batches if choice.batch_min <= b <= choice.batch_max)
-        own = replace(question, batches=batches, first_batch=choice.batch_min, sharing=Sharing(max_trees=1))
-        if evidence.depends_on_the_tree:
-            choice = _settle(own, evidence, cost, seed)
-        tokens = _tokens_interval(choice, evidence, seed)
-        settled.append(
-            Settled(
-                choice=choice,
-                tokens=tokens,
-                resolvable=_resolvable(choice, evidence, seed),
-                categories=_categories(choice, own, evidence, cost),
-            )
-        )
-    return settled
+    """Search all batch sizes, then settle each bucket under its own tree's draft starts.
+
+    The buckets are formed under f at the draft starts of the middle batch size's tree.
+    """
+    return _Settler(question, evidence, cost, seed).all()
 
 
 def held_out_tokens(tree: DraftTree, evidence: Evidence, *, seed: int = 0) -> tuple[float, Interval | None]:
@@ -174,13 +161,81 @@ def _split(part: Part, held_out: float, seed: int) -> tuple[Part, Part]:
     return keep(~out), keep(out)
 
 
-def _settle(question: Question, evidence: Evidence, cost: StepCost, seed: int) -> Choice:
-    """The bucket's choice at its own draft starts, or the smallest tree that the trace cannot tell from it."""
-    model = settled_model(evidence.model_under, lambda model: search(question, model, cost)[0].tree)
-    settled, smaller = search_with_smaller(question, model, cost, loss=_RIVAL_LOSS)
-    if question.objective is Objective.THROUGHPUT and evidence.replays(settled.tree) is not None:
-        settled = _smallest_tie(settled, smaller, evidence, seed)
-    return _at_own_starts(settled, question, evidence, cost)
+class _Settler:
+    """One question to one body of evidence."""
+
+    def __init__(self, question: Question, evidence: Evidence, cost: StepCost, seed: int) -> None:
+        self.question, self.evidence, self.cost, self.seed = question, evidence, cost, seed
+        self._alone: dict[int, Choice] = {}
+
+    def all(self) -> list[Settled]:
+        question, evidence = self.question, self.evidence
+        middle = question.batches[len(question.batches) // 2]
+        settled = []
+        for choice in search(question, self._model(self._of(middle)), self.cost):
+            batches = tuple(b for b in question.batches if choice.batch_min <= b <= choice.batch_max)
+            own = replace(question, batches=batches, first_batch=choice.batch_min, sharing=Sharing(max_trees=1))
+            if evidence.depends_on_the_tree:
+                choice = self._settle(own)
+            settled.append(
+                Settled(
+                    choice=choice,
+                    tokens=_tokens_interval(choice, evidence, self.seed),
+                    resolvable=_resolvable(choice, evidence, self.seed),
+                    categories=_categories(choice, own, evidence, self.cost),
+                )
+            )
+        return settled
+
+    def _of(self, batch: int) -> Question:
+        return replace(self.question, batches=(batch,), first_batch=None, sharing=Sharing(max_trees=1))
+
+    def _model(self, question: Question) -> PathModel:
+        if not self.evidence.depends_on_the_tree:
+            return self.evidence.all_positions
+        choose = lambda model: search(question, model, self.cost)[0].tree  # noqa: E731
+        return settled_model(self.evidence.model_under, choose)
+
+    def _settle(self, question: Question) -> Choice:
+        """The bucket's choice at its own draft starts; for one batch size the smallest that cannot be told from it."""
+        choice, smaller = search_with_smaller(question, self._model(question), self.cost, loss=_RIVAL_LOSS)
+        if choice.batch_min == choice.batch_max:
+            if question.objective is Objective.THROUGHPUT and self.evidence.replays(choice.tree) is not None:
+                choice = _smallest_tie(choice, smaller, self.evidence, self.seed)
+            return self._at_own_starts(choice)
+        choice = self._at_own_starts(choice)
+        ends = (choice.batch_min, choice.batch_max)
+        return replace(choice, sharing_loss=max(self._loss(choice.tree, batch) for batch in ends))
+
+    def _loss(self, tree: DraftTree, batch: int) -> float:
+        """What the tree loses at a batch size against the best one there, each at its own draft starts."""
+        if batch not in self._alone:
+            question = self._of(batch)
+            self._alone[batch] = self._at_own_starts(search(question, self._model(question), self.cost)[0])
+        best, ours = self._alone[batch].best, self._price(tree, batch)
+        return max(0.0, 1.0 - self._value(ours) / self._value(best))
+
+    def _price(self, tree: DraftTree, batch: int) -> Priced:
+        model = self.evidence.model_under(tree)
+        return price_tree(tree, model, self.cost, batch=batch, context=self.question.context)
+
+    def _value(self, option: Priced) -> float:
+        length = self.question.objective is Objective.LENGTH
+        return option.expected_tokens if length else option.tokens_per_s
+
+    def _at_own_starts(self, choice: Choice) -> Choice:
+        """Every tree of the choice priced where its own drafts start: what a decoder would get from each."""
+        best, runner_up = self._price(choice.tree, choice.batch_max), choice.runner_up
+        if runner_up is not None:
+            option = self._price(runner_up.tree, choice.batch_max)
+            runner_up = replace(runner_up, option=option, loss=1.0 - self._value(option) / self._value(best))
+        return replace(
+            choice,
+            best=best,
+            path_probabilities=path_probabilities(self.evidence.model_under(choice.tree), choice.tree),
+            chain=self._price(DraftTree.chain(choice.chain.depth), choice.batch_max),
+            runner_up=runner_up,
+        )
 
 
 def _smallest_tie(settled: Choice, smaller: Sequence[Choice], evidence: Evidence, seed: int) -> Choice:
@@ -192,29 +247,6 @@ def _smallest_tie(settled: Choice, smaller: Sequence[Choice], evidence: Evidence
         if difference is not None and difference.includes_zero:
             return rival
     return settled
-
-
-def _at_own_starts(choice: Choice, question: Question, evidence: Evidence, cost: StepCost) -> Choice:
-    """Every tree of the choice priced where its own drafts start: what a decoder would get from each."""
-
-    def price(tree: DraftTree) -> Priced:
-        model = evidence.model_under(tree)
-        return price_tree(tree, model, cost, batch=choice.batch_max, context=question.context)
-
-    best, runner_up = price(choice.tree), choice.runner_up
-    if runner_up is not None:
-        option = price(runner_up.tree)
-        ratio = option.tokens_per_s / best.tokens_per_s
-        if question.objective is Objective.LENGTH:
-            ratio = option.expected_tokens / best.expected_tokens
-        runner_up = replace(runner_up, option=option, loss=1.0 - ratio)
-    return replace(
-        choice,
-        best=best,
-        path_probabilities=path_probabilities(evidence.model_under(choice.tree), choice.tree),
-        chain=price(DraftTree.chain(choice.chain.depth)),
-        runner_up=runner_up,
-    )
 
 
 def _within(tree: DraftTree, depth: int) -> DraftTree:

@@ -15,8 +15,12 @@ import numpy as np
 
 from treeopt.frontier import Limits
 from treeopt.inputs import Names, load_inputs
+from treeopt.ranks.intervals import tokens_interval
+from treeopt.ranks.replay import replay
 from treeopt.ranks.table import DepthRankModel
+from treeopt.ranks.trace import Trace
 from treeopt.search import Question, search
+from treeopt.tree import DraftTree
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -69,6 +73,29 @@ def counting(positions: int) -> tuple[float, float]:
     return seconds, megabytes
 
 
+def synthetic(positions: int, documents: int) -> Trace:
+    """A trace of that size from the shipped one's rows."""
+    rng = np.random.default_rng(0)
+    source = np.load(Path(__file__).parents[2] / "profiles" / "ranks" / "smollm2-135m-eagle.npz")["rank"]
+    source = source[(source != -2).all(axis=1)]
+    length = positions // documents
+    return Trace(
+        rank=source[rng.integers(0, len(source), length * documents)],
+        doc_id=np.repeat(np.arange(documents), length),
+        pos=np.tile(np.arange(length), documents),
+    )
+
+
+def replaying(positions: int, documents: int) -> float:
+    trace, tree = synthetic(positions, documents), DraftTree.from_widths([4, 2, 1, 1])
+    return median_s(lambda: replay(trace, tree), runs=1)
+
+
+def bootstrapping(positions: int, documents: int) -> float:
+    replayed = replay(synthetic(positions, documents), DraftTree.from_widths([4, 2, 1, 1]))
+    return median_s(lambda: tokens_interval(replayed), runs=3)
+
+
 def main() -> None:
     wall, memory = command()
     seconds, peak = counting(10_000_000)
@@ -81,6 +108,9 @@ def main() -> None:
     print(f"| the same, peak memory | 150 MB | {memory:.0f} MB |")
     print(f"| 10 million trace positions to path counts, from a compressed NPZ | 10 s | {seconds:.1f} s |")
     print(f"| the same, peak memory | | {peak:.0f} MB |")
+    print(f"| replay of 10 million positions, 50,000 documents | seconds | {replaying(10_000_000, 50_000):.1f} s |")
+    print(f"| replay of 10 million positions, one document | seconds | {replaying(10_000_000, 1):.1f} s |")
+    print(f"| 1,000 bootstrap replicates, 10^6 positions | 2 s | {bootstrapping(1_000_000, 5_000):.2f} s |")
 
 
 if __name__ == "__main__":

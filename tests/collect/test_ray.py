@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import os
 import signal
@@ -23,9 +25,10 @@ DOCUMENTS = 24
 
 @pytest.fixture(autouse=True)
 def _quiet_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray", reason="needs ray[data]")
     monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    if importlib.util.find_spec("ray") is None:  # not imported here: Ray reads its environment when it is
+        pytest.skip("needs ray[data]")
 
 
 def job(target: Path, out: Path, *, draft: str = "early-exit:2") -> Job:
@@ -35,19 +38,36 @@ def job(target: Path, out: Path, *, draft: str = "early-exit:2") -> Job:
     return Job(settings=settings, prompts=prompts, out=out, documents_per_part=2)
 
 
-def workers_below(pid: int) -> list[int]:
-    """The actors that hold models, among the processes that a process started."""
+def family_below(pid: int) -> set[int]:
+    """A process and all that it started."""
     parents: dict[int, int] = {}
     for folder in Path("/proc").glob("[0-9]*"):
-        try:
+        with contextlib.suppress(OSError):  # it ended while we looked
             parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue  # it ended while we looked
-    below, found = {pid}, True
+    family, found = {pid}, {pid}
     while found:
-        found = {child for child, parent in parents.items() if parent in below} - below
-        below |= found
-    return [child for child in sorted(below) if b"MapWorker" in Path(f"/proc/{child}/cmdline").read_bytes()]
+        found = {child for child, parent in parents.items() if parent in family} - family
+        family |= found
+    return family
+
+
+def workers_below(pid: int) -> list[int]:
+    """The actors that hold models, among the processes that a process started."""
+    return [child for child in sorted(family_below(pid)) if b"MapWorker" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def listening(pids: set[int]) -> set[str]:
+    """Where these processes accept connections: on the loopback interface, or elsewhere."""
+    sockets = set()
+    for link in (link for pid in pids for link in Path(f"/proc/{pid}/fd").iterdir()):
+        with contextlib.suppress(OSError):
+            sockets.add(os.readlink(link))
+    found = set()
+    for line in (line for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]):
+        fields = line.split()
+        if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:  # 0A: listening
+            found.add("loopback" if fields[1].partition(":")[0].endswith("0100007F") else fields[1])
+    return found
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the worker in /proc")
@@ -63,6 +83,7 @@ def test_a_lost_worker_changes_nothing(target: Path, tmp_path: Path) -> None:
     def advance(documents: int) -> None:
         seen.append(documents)
         if sum(seen) > 0 and not killed:
+            assert listening(family_below(os.getpid())) == {"loopback"}
             workers = workers_below(os.getpid())
             assert len(workers) == 2
             os.kill(workers[0], signal.SIGKILL)

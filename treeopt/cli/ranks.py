@@ -92,6 +92,10 @@ def merge(
         merged = run([load_profile(locate("ranks", p).path) for p in profiles], name=name, force=force)
     write_atomically(out, dump_yaml(profile_document(merged)), what="rank profile")
     console.result(rank_report(merged))
+    if merged.kind == "paths" and merged.documents:
+        console.notes(
+            ["counts keep no documents: to keep intervals and draft starts, put traces into one folder instead"]
+        )
     console.notes([f"wrote {out}"])
 
 

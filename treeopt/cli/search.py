@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from treeopt.catalog import DEFAULT_RANKS
 from treeopt.cli.options import Json, PlanOut, command_line, parse_batches
 
 
@@ -16,7 +17,7 @@ def search(
     ] = None,
     ranks: Annotated[
         str, typer.Option(help="Rank profile or trace: a shipped name, a file, or a folder of shards.")
-    ] = "smollm2-135m-eagle",
+    ] = DEFAULT_RANKS,
     hardware: Annotated[str, typer.Option(help="Hardware profile: a shipped name or a file.")] = "h100-sxm",
     model: Annotated[str, typer.Option(help="Target: a shipped name, or a Hugging Face config.json.")] = "llama-3.1-8b",
     drafter: Annotated[str, typer.Option(help="eagle, medusa, mtp, ngram, or model:NAME.")] = "eagle",
@@ -56,6 +57,8 @@ def search(
     """
     if (batch is None) == (batches is None):
         raise typer.BadParameter("give either --batch N or --batches LIST", param_hint="--batch")
+    if mix is not None and (ranks != DEFAULT_RANKS or "=" not in mix):
+        raise typer.BadParameter("give A=0.3,B=0.7, in place of --ranks", param_hint="--mix")
     from treeopt.buckets import Sharing
     from treeopt.cli import console
     from treeopt.documents import refuse_overwriting

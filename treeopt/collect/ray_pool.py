@@ -21,8 +21,10 @@ from treeopt.documents import write_atomically
 from treeopt.errors import InputError
 from treeopt.ranks.profile import Conditions
 
-# A cluster of our own, for one call: it listens on this machine only, reports to nobody, and holds small files.
-_LOCAL: Final = {"include_dashboard": False, "object_store_memory": 256 << 20, "_node_ip_address": "127.0.0.1"}
+# A cluster of our own, for one call. Ray listens on every interface, and replaces a loopback address that it is given,
+# unless clusters are off as they are by default on macOS and Windows. It reads these when it is imported.
+_LOCAL_ENVIRONMENT: Final = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+_LOCAL: Final = {"include_dashboard": False, "object_store_memory": 256 << 20}
 
 
 class PartWorker:
@@ -86,21 +88,23 @@ def _results(ray: Any, job: Job, parts: Sequence[Part], workers: int | None) -> 
 @contextlib.contextmanager
 def _cluster(address: str) -> Iterator[Any]:
     """A connection to the cluster; one that was there before is used and left."""
+    if address == "local":
+        for name, value in _LOCAL_ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
     ray = require("ray", extra="ray")
     require("ray.data", extra="ray")
     if ray.is_initialized():
         yield ray
         return
     local = _LOCAL if address == "local" else {}
-    if local:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         _knock(address)
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", **local)
     except (ConnectionError, ValueError, OSError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(
-            f"no Ray cluster at {address}: {reason}", hint="give --ray HOST:PORT, auto or local"
+            f"no Ray cluster at {address}: {reason}",
+            hint="give --ray HOST:PORT, auto or local; a cluster with token authentication wants its token here too",
         ) from error
     try:
         ray.data.DataContext.get_current().enable_progress_bars = False
