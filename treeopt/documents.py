@@ -7,7 +7,6 @@ import hashlib
 import json
 import math
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -198,6 +197,8 @@ def write_atomically(path: Path, data: str | bytes, *, what: str) -> None:
     Raises:
         InputError: the folder is missing or not writable, or `path` is a directory.
     """
+    import tempfile  # only who writes pays for it
+
     raw = data.encode() if isinstance(data, str) else data
     temporary: str | None = None
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 
 from treeopt.cost import break_even_batch
 from treeopt.inputs import Inputs
@@ -11,6 +10,7 @@ from treeopt.plan import Alternative, Bucket, Estimate, Plan
 from treeopt.ranks.intervals import Interval
 from treeopt.search import TIE, Choice, Objective, Priced, Question
 from treeopt.settle import Evidence, Settled, held_out_tokens, settled_search
+from treeopt.version import VERSION
 
 
 def make_plan(
@@ -30,7 +30,7 @@ def make_plan(
     settled = settled_search(question, evidence, inputs.cost, seed=seed)
     depth = evidence.all_positions.depth
     return Plan(
-        version=package_version(),
+        version=VERSION,
         command=command,
         rule=inputs.rule,
         notes=(*inputs.notes(question.batches[-1], question.context), *_wide_ranges(settled, question)),
@@ -52,14 +52,6 @@ def _wide_ranges(settled: Sequence[Settled], question: Question) -> list[str]:
     ranges = ", ".join(f"{c.batch_min}-{c.batch_max}" for c in wide)
     most = max(c.sharing_loss for c in wide)
     return [f"in {ranges} one tree serves both ends and loses up to {most:.1%}: list more batch sizes"]
-
-
-def package_version() -> str:
-    """The installed version, or a development mark when run from a checkout that is not installed."""
-    try:
-        return version("treeopt")
-    except PackageNotFoundError:
-        return "0+checkout"
 
 
 def alternative(option: Priced, best: Priced) -> Alternative:

@@ -167,6 +167,7 @@ class _Settler:
     def __init__(self, question: Question, evidence: Evidence, cost: StepCost, seed: int) -> None:
         self.question, self.evidence, self.cost, self.seed = question, evidence, cost, seed
         self._alone: dict[int, Choice] = {}
+        self._models: dict[tuple[tuple[int, int], ...], PathModel] = {}
 
     def all(self) -> list[Settled]:
         question, evidence = self.question, self.evidence
@@ -193,8 +194,10 @@ class _Settler:
     def _model(self, question: Question) -> PathModel:
         if not self.evidence.depends_on_the_tree:
             return self.evidence.all_positions
-        choose = lambda model: search(question, model, self.cost)[0].tree  # noqa: E731
-        return settled_model(self.evidence.model_under, choose)
+        if question.ranges not in self._models:
+            choose = lambda model: search(question, model, self.cost)[0].tree  # noqa: E731
+            self._models[question.ranges] = settled_model(self.evidence.model_under, choose)
+        return self._models[question.ranges]
 
     def _settle(self, question: Question) -> Choice:
         """The bucket's choice at its own draft starts; for one batch size the smallest that cannot be told from it."""

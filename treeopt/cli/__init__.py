@@ -10,6 +10,7 @@ import typer
 
 from treeopt.cli import compare, export, ranks, replay, search, show
 from treeopt.errors import TreeoptError
+from treeopt.version import VERSION
 
 app = typer.Typer(
     name="treeopt",
@@ -30,9 +31,7 @@ app.add_typer(ranks.app, name="ranks")
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from treeopt.planner import package_version
-
-        typer.echo(f"treeopt {package_version()}")
+        typer.echo(f"treeopt {VERSION}")
         raise typer.Exit
 
 

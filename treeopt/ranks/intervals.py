@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +24,7 @@ from treeopt.ranks.table import DepthRanks
 from treeopt.tree import DraftTree
 
 CONFIDENCE = 0.95
+_NORMAL_QUANTILE = 1.959963984540054  # of the normal distribution at (1 + CONFIDENCE) / 2
 REPLICATES = 1000
 MIN_DOCUMENTS = 8  # below, the expanded percentiles are further out than 1,000 replicates can tell
 _CHUNK_CELLS = 1 << 23
@@ -180,7 +180,11 @@ def interval_of(drawn: FloatArray, documents: int) -> Interval | None:
 
 
 def _expanded_tail(documents: int) -> float:
-    return NormalDist().cdf(-math.sqrt(documents / (documents - 1)) * _student_quantile(documents - 1))
+    return _normal_cdf(-math.sqrt(documents / (documents - 1)) * _student_quantile(documents - 1))
+
+
+def _normal_cdf(z: float) -> float:
+    return (1.0 + math.erf(z / math.sqrt(2.0))) / 2.0
 
 
 def _student_quantile(freedom: int) -> float:
@@ -188,7 +192,7 @@ def _student_quantile(freedom: int) -> float:
 
     scipy.special has it exactly, but its import alone takes longer than a whole search.
     """
-    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    z = _NORMAL_QUANTILE
     terms = (
         z,
         (z**3 + z) / 4,

@@ -1,0 +1,3 @@
+"""The version, readable without the metadata of an installation."""
+
+VERSION = "0.1.0"
