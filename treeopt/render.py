@@ -68,7 +68,7 @@ def bucket_table(plan: Plan, width: int = WIDE) -> Table:
         cells.append(_estimate(b.expected_tokens) if yes else "")
         cells += [_estimate(b.held_out_tokens)] if b.held_out_tokens is not None else []
         cells += [f"{b.break_even_tokens:.2f}" if yes else "", _ms(b.step_time_s)] if wide else []
-        cells += [_rate(b.tokens_per_s), f"{_estimate(b.speedup)}x" if yes else "do not speculate"]
+        cells += [_rate(b.tokens_per_s), _speedup(b.speedup) if yes else "do not speculate"]
         if wide:
             cells += [
                 f"{_rate(chain.tokens_per_s)} (K={chain.depth})" if chain.depth else "",
@@ -167,7 +167,7 @@ def _verdict(bucket: Bucket) -> Text:
         return text.append("do not speculate", style="bold yellow")
     shape = "a chain" if bucket.tree.is_chain else "this tree"
     text.append(f"verify {shape} of {len(bucket.tree)} nodes, depth {bucket.tree.depth}", style="bold green")
-    text.append(f": {_estimate(bucket.expected_tokens)} tokens per step, {_estimate(bucket.speedup)}x plain decoding")
+    text.append(f": {_estimate(bucket.expected_tokens)} tokens per step, {_speedup(bucket.speedup)} plain decoding")
     return text
 
 
@@ -218,6 +218,11 @@ def _gain(c: Comparison) -> str:
 
 def _percent(share: float) -> str:
     return f"{share + 0.0:+.1%}".replace("-0.0%", "+0.0%")
+
+
+def _speedup(estimate: Estimate) -> str:
+    value, space, interval = _estimate(estimate).partition(" ")
+    return f"{value}x{space}{interval}"
 
 
 def _ms(seconds: float) -> str:

@@ -170,14 +170,11 @@ class _Settler:
         self._models: dict[tuple[tuple[int, int], ...], PathModel] = {}
 
     def all(self) -> list[Settled]:
-        question, evidence = self.question, self.evidence
-        middle = question.batches[len(question.batches) // 2]
+        evidence = self.evidence
         settled = []
-        for choice in search(question, self._model(self._of(middle)), self.cost):
-            batches = tuple(b for b in question.batches if choice.batch_min <= b <= choice.batch_max)
-            own = replace(question, batches=batches, first_batch=choice.batch_min, sharing=Sharing(max_trees=1))
-            if evidence.depends_on_the_tree:
-                choice = self._settle(own)
+        for own in self._buckets():
+            traced = evidence.depends_on_the_tree
+            choice = self._settle(own) if traced else search(own, evidence.all_positions, self.cost)[0]
             settled.append(
                 Settled(
                     choice=choice,
@@ -187,6 +184,22 @@ class _Settler:
                 )
             )
         return settled
+
+    def _buckets(self) -> list[Question]:
+        """One question for every bucket, which are formed at the draft starts of the middle batch size's tree."""
+        question, batches = self.question, self.question.batches
+        if len(batches) == 1:
+            return [replace(question, sharing=Sharing(max_trees=1))]
+        found = search(question, self._model(self._of(batches[len(batches) // 2])), self.cost)
+        return [
+            replace(
+                question,
+                batches=tuple(b for b in batches if choice.batch_min <= b <= choice.batch_max),
+                first_batch=choice.batch_min,
+                sharing=Sharing(max_loss=question.sharing.max_loss, max_trees=1),
+            )
+            for choice in found
+        ]
 
     def _of(self, batch: int) -> Question:
         return replace(self.question, batches=(batch,), first_batch=None, sharing=Sharing(max_trees=1))

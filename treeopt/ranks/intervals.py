@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -111,15 +112,25 @@ def bootstrap_tokens(
     """
     used = np.flatnonzero(replays[0].steps)
     sums = np.stack([s[used] for r in replays for s in (r.tokens, r.steps)], axis=1).astype(np.float64)
-    rng = np.random.default_rng(seed)
     n = len(used)
-    chunk = max(_CHUNK_CELLS // n, 1)
-    drawn = []
-    for start in range(0, replicates, chunk):
-        times = rng.multinomial(n, np.full(n, 1.0 / n), size=min(chunk, replicates - start))
-        drawn.append(times.astype(np.float64) @ sums)
-    total = np.concatenate(drawn)
+    if n * replicates <= _CHUNK_CELLS:
+        total = _times_drawn(n, replicates, seed) @ sums
+    else:
+        rng, chunk = np.random.default_rng(seed), max(_CHUNK_CELLS // n, 1)
+        sizes = [min(chunk, replicates - start) for start in range(0, replicates, chunk)]
+        total = np.concatenate([_draw(rng, n, size) @ sums for size in sizes])
     return np.asarray(total[:, 0::2] / total[:, 1::2])
+
+
+def _draw(rng: np.random.Generator, documents: int, replicates: int) -> FloatArray:
+    """`[replicates, documents]` how often each document is drawn."""
+    return rng.multinomial(documents, np.full(documents, 1.0 / documents), size=replicates).astype(np.float64)
+
+
+@lru_cache(maxsize=4)
+def _times_drawn(documents: int, replicates: int, seed: int | tuple[int, ...]) -> FloatArray:
+    # Paired trees see the same draws; drawing them is most of the work.
+    return _draw(np.random.default_rng(seed), documents, replicates)
 
 
 def counted_interval(
