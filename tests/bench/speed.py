@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,11 @@ def command() -> tuple[float, float]:
     return wall, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e3
 
 
+def yardstick() -> float:
+    """Wall seconds of a process that imports numpy: machines, and hours on a shared one, differ by factors."""
+    return median_s(lambda: subprocess.run([sys.executable, "-c", "import numpy"], check=True))
+
+
 def counting(positions: int) -> tuple[float, float]:
     """Seconds to count a trace of that many positions on disk, and the peak memory of the process in MB."""
     rng = np.random.default_rng(0)
@@ -93,7 +99,8 @@ def replaying(positions: int, documents: int) -> float:
 
 def bootstrapping(positions: int, documents: int) -> float:
     replayed = replay(synthetic(positions, documents), DraftTree.from_widths([4, 2, 1, 1]))
-    return median_s(lambda: tokens_interval(replayed), runs=3)
+    seeds = count()  # draws are kept for the next tree of the same seed
+    return median_s(lambda: tokens_interval(replayed, seed=next(seeds)), runs=3)
 
 
 def main() -> None:
@@ -102,6 +109,7 @@ def main() -> None:
     print("# Speed of the main job\n")
     print("Made by `python tests/bench/speed.py > docs/speed.md` on 2 cores of a shared x86-64 server. Medians.\n")
     print("| what | limit | measured |\n|---|---|---|")
+    print(f"| `python -c 'import numpy'`, wall, for scale | | {yardstick():.2f} s |")
     print(f"| plan of 9 batch sizes, N <= 256, D <= 16, 32 ranks, in process | 0.1 s | {plan_of_nine():.3f} s |")
     print(f"| the same from path counts (depth 6) | | {plan_of_nine_from_paths():.3f} s |")
     print(f"| `treeopt search --batch 32`, wall | 0.5 s | {wall:.2f} s |")
