@@ -9,7 +9,8 @@ import treeopt
 from treeopt.documents import parse_document
 from treeopt.errors import FileFormatError, InputError
 from treeopt.inputs import Names, inputs_of, load_inputs
-from treeopt.plan import Plan, load_plan, parse_tree
+from treeopt.plan import Plan
+from treeopt.plan_file import load_plan, parse_tree
 from treeopt.planner import make_plan
 from treeopt.search import Question
 from treeopt.tree import DraftTree

@@ -9,7 +9,8 @@ from pathlib import Path
 from treeopt.documents import read_document
 from treeopt.errors import InputError
 from treeopt.inputs import Inputs
-from treeopt.plan import Plan, load_plan, parse_tree
+from treeopt.plan import Plan
+from treeopt.plan_file import load_plan, parse_tree
 from treeopt.ranks.intervals import Interval
 from treeopt.search import TIE, Priced, price_tree
 from treeopt.settle import paired_gain

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from treeopt.documents import read_document
 from treeopt.errors import InputError
-from treeopt.plan import parse_plan, parse_tree
+from treeopt.plan_file import parse_plan, parse_tree
 from treeopt.ranks.dynamic import dynamic_gain
 from treeopt.ranks.intervals import tokens_interval
 from treeopt.ranks.replay import replay

@@ -25,7 +25,7 @@ def compare(
     from treeopt.compare import compare as run
     from treeopt.compare import parse_rival
     from treeopt.inputs import inputs_of
-    from treeopt.plan import load_plan
+    from treeopt.plan_file import load_plan
 
     loaded = load_plan(plan)
     inputs = inputs_of(loaded, ranks=ranks)

@@ -20,7 +20,7 @@ def export(
     from treeopt.cli import console
     from treeopt.documents import refuse_overwriting, write_atomically
     from treeopt.engines.paths import export_paths
-    from treeopt.plan import load_plan
+    from treeopt.plan_file import load_plan
 
     if engine != "paths":
         raise UnknownNameError("engine", engine, ["paths"])

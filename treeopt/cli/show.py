@@ -28,7 +28,7 @@ def show(
 ) -> None:
     """Draw a tree: its nodes with f(v), positions and what each attends to."""
     from treeopt.documents import read_document
-    from treeopt.plan import parse_plan, parse_tree
+    from treeopt.plan_file import parse_plan, parse_tree
 
     document = read_document(file, what="plan or tree")
     if isinstance(document.value, dict) and "buckets" in document.value:
