@@ -175,9 +175,9 @@ def _because(bucket: Bucket) -> Text:
     text = Text(bucket.reason[0].upper() + bucket.reason[1:] + ".")
     if bucket.resolvable is not None:
         text.append(
-            f"\nThe documents tell this tree and its runner-up apart from {bucket.resolvable:.1%} tokens/s on; "
+            f"\nThese documents show differences of {bucket.resolvable:.1%} in tokens/s and more; four times as "
         )
-        text.append("four times as many would halve that, and the intervals.")
+        text.append("many would halve that, and the intervals.")
     if bucket.held_out_tokens is not None:
         off = bucket.expected_tokens.value / bucket.held_out_tokens.value - 1.0
         text.append(

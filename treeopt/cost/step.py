@@ -69,7 +69,11 @@ class RooflineStep:
             raise InputError(f"tp={self.tp}", hint="give the number of GPUs that share the model, 1 or more")
         self.hardware.flops_per_s(self.dtype)
         self.hardware.flops_per_s(Dtype(self.dtype).wide)
-        _ = self._drafting  # shares out both models, or says why that cannot be
+        _ = self._target  # shares out, or says why that cannot be
+        try:
+            _ = self._drafting
+        except InputError as error:
+            raise InputError(f"drafter {self.drafter.kind}: {error}", hint=error.hint) from None
 
     @property
     def ridge_tokens(self) -> float:
