@@ -67,7 +67,7 @@ class CappedFamily:
 
 def capped_families(model: PathModel, limits: Limits) -> list[CappedFamily]:
     """`[D]` the families of depth caps 1..D under `limits.max_children`, exact or with an upper bound beside."""
-    depth_cap = model.depth if limits.max_depth is None else min(limits.max_depth, model.depth)
+    depth_cap = limits.depth_for(model)
     threshold = 0.5
     while True:
         levels = nodes_above(model, limits, depth_cap, threshold)

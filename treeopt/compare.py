@@ -10,7 +10,7 @@ from treeopt.documents import read_document
 from treeopt.errors import InputError
 from treeopt.inputs import Inputs
 from treeopt.plan import Plan
-from treeopt.plan_file import load_plan, parse_tree
+from treeopt.plan_file import is_plan, parse_plan, parse_tree
 from treeopt.ranks.intervals import Interval
 from treeopt.search import TIE, Priced, price_tree
 from treeopt.settle import paired_gain
@@ -86,8 +86,8 @@ def parse_rival(text: str) -> Rival:
             f"'{text}' is nothing to compare with", hint="give none, chain:K, or a file: a plan, a tree or a path list"
         )
     document = read_document(path, what="plan or tree")
-    if isinstance(document.value, dict) and "buckets" in document.value:
-        return Rival(name=path.name, plan=load_plan(path))
+    if is_plan(document):
+        return Rival(name=path.name, plan=parse_plan(document))
     return Rival(name=path.name, tree=parse_tree(document))
 
 

@@ -53,6 +53,10 @@ class Limits:
         if self.max_nodes > MAX_NODES:
             raise SearchError(f"--max-nodes {self.max_nodes} is out of range", hint=f"give {MAX_NODES} or fewer")
 
+    def depth_for(self, model: PathModel) -> int:
+        """The deepest level that both the caps and the evidence allow."""
+        return model.depth if self.max_depth is None else min(self.max_depth, model.depth)
+
 
 class Level(NamedTuple):
     """Candidate nodes of one depth, in path order; `parent` indexes the level above."""
@@ -145,7 +149,7 @@ def best_families(model: PathModel, limits: Limits, *, max_width: int | None = N
     The children cap is applied by keeping each node's best ranks, exact under product-form f; `treeopt.capped` is
     exact for any f.
     """
-    depth_cap = model.depth if limits.max_depth is None else min(limits.max_depth, model.depth)
+    depth_cap = limits.depth_for(model)
     keep = limits.max_nodes - 1
     level = Level(np.ones(1), np.zeros(1, dtype=np.int64), np.zeros((1, 0), dtype=np.int64))
     levels: list[Level] = []

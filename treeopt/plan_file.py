@@ -48,6 +48,11 @@ def load_plan(path: str | Path) -> Plan:
     return parse_plan(read_document(Path(path), what="plan"))
 
 
+def is_plan(document: Document) -> bool:
+    """Whether a file means to be a plan, where a bare tree would do too."""
+    return isinstance(document.value, dict) and "buckets" in document.value
+
+
 def parse_plan(document: Document) -> Plan:
     """Read a plan from a parsed file."""
     root = document.root

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from treeopt.documents import read_document
 from treeopt.errors import InputError
-from treeopt.plan_file import parse_plan, parse_tree
+from treeopt.plan_file import is_plan, parse_plan, parse_tree
 from treeopt.ranks.dynamic import dynamic_gain
 from treeopt.ranks.intervals import tokens_interval
 from treeopt.ranks.replay import replay
@@ -87,7 +87,7 @@ def replay_file(
 
 def _cases(path: Path, batch: int | None) -> list[_Case]:
     document = read_document(path, what="plan or tree")
-    if not (isinstance(document.value, dict) and "buckets" in document.value):
+    if not is_plan(document):
         if batch is not None:
             raise InputError("a bare tree has no batch sizes", hint="drop --batch, or give a plan")
         return [_Case(tree=parse_tree(document))]

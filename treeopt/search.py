@@ -27,8 +27,6 @@ from treeopt.tree import MAX_PREFIX, DraftTree
 
 # Within this share of the best tokens/s the smaller tree wins: it frees memory and forgives a wrong cost model.
 TIE = 0.005
-
-
 MAX_BATCH = 1_000_000
 
 
@@ -169,14 +167,14 @@ def search(question: Question, ranks: PathModel, cost: StepCost) -> list[Choice]
 
 
 def search_with_smaller(
-    question: Question, ranks: PathModel, cost: StepCost, *, loss: float
+    question: Question, ranks: PathModel, cost: StepCost, *, loss: float, most: int
 ) -> tuple[Choice, list[Choice]]:
     """One tree for all batch sizes, and the smaller ones that lose at most `loss` at the largest batch, smallest first.
 
-    Of each size only the best is listed.
+    Of each size only the best is listed, and of more than `most` sizes evenly spaced ones.
     """
     space = _Search(replace(question, sharing=Sharing(max_trees=1)), ranks, cost)
-    return space.choices()[0], space.smaller(loss)
+    return space.choices()[0], space.smaller(loss, most)
 
 
 def price_tree(tree: DraftTree, ranks: PathModel, cost: StepCost, *, batch: int, context: int) -> Priced:
@@ -216,16 +214,16 @@ class _Search:
         buckets = share(self.loss, size=self.options.nodes, tie=tie, sharing=self.question.sharing)
         return [self._choice(bucket) for bucket in buckets]
 
-    def smaller(self, loss: float) -> list[Choice]:
+    def smaller(self, loss: float, most: int) -> list[Choice]:
         last = len(self.question.ranges) - 1
         value, nodes = self.value[-1], self.options.nodes
         largest = nodes[value.argmax()]
         near = np.flatnonzero((value >= (1.0 - loss) * value.max()) & (nodes < largest))
         best_of_size = {int(nodes[i]): int(i) for i in near[np.argsort(value[near], kind="stable")]}
         worst = self.loss.max(axis=0)
-        return [
-            self._choice(Bucket(0, last, option, float(worst[option]))) for _, option in sorted(best_of_size.items())
-        ]
+        options = [option for _, option in sorted(best_of_size.items())]
+        spaced = options[:: max(-(-len(options) // most), 1)]
+        return [self._choice(Bucket(0, last, option, float(worst[option]))) for option in spaced]
 
     @property
     def loss(self) -> FloatArray:
@@ -326,5 +324,4 @@ def _families(ranks: PathModel, limits: Limits) -> Sequence[Family]:
 
 
 def _capped(limits: Limits, ranks: PathModel) -> Limits:
-    depth = ranks.depth if limits.max_depth is None else min(limits.max_depth, ranks.depth)
-    return Limits(max_nodes=min(limits.max_nodes, depth + 1))
+    return Limits(max_nodes=min(limits.max_nodes, limits.depth_for(ranks) + 1))

@@ -85,7 +85,7 @@ class Evidence:
     def drawn_tokens(self, tree: DraftTree, seed: int) -> FloatArray:
         """`[replicates]` E of the tree over redrawn documents, parts independently; rows of two trees are paired."""
         if (tree, seed) not in self._drawn:
-            drawn = [bootstrap_tokens([r], seed=(seed, i))[:, 0] for i, r in enumerate(self.replays(tree) or [])]
+            drawn = [bootstrap_tokens([r], seed=(seed, i))[:, 0] for i, r in enumerate(self.replays(tree))]
             weighted = [part.weight * d for part, d in zip(self.parts, drawn, strict=True)]
             self._drawn[tree, seed] = np.asarray(sum(weighted))
         return self._drawn[tree, seed]
@@ -120,12 +120,15 @@ class Evidence:
         pairs = [_split(part, held_out, seed) for part in self.parts]
         return Evidence(parts=tuple(a for a, _ in pairs)), Evidence(parts=tuple(b for _, b in pairs))
 
-    def replays(self, tree: DraftTree) -> list[Replay] | None:
-        """The tree replayed on every part, nodes below the recorded depth left out; None if a part has no trace."""
-        traces = [part.trace for part in self.parts]
-        if None in traces:
-            return None
-        return [replay(trace, _within(tree, trace.depth)) for trace in traces if trace is not None]
+    @property
+    def can_be_replayed(self) -> bool:
+        """Whether every part has a trace."""
+        return all(part.trace is not None for part in self.parts)
+
+    def replays(self, tree: DraftTree) -> list[Replay]:
+        """The tree replayed on every part that has a trace, nodes below the recorded depth left out."""
+        traces = [part.trace for part in self.parts if part.trace is not None]
+        return [replay(trace, _within(tree, trace.depth)) for trace in traces]
 
 
 def settled_search(question: Question, evidence: Evidence, cost: StepCost, *, seed: int = 0) -> list[Settled]:
@@ -138,7 +141,7 @@ def settled_search(question: Question, evidence: Evidence, cost: StepCost, *, se
 
 def held_out_tokens(tree: DraftTree, evidence: Evidence, *, seed: int = 0) -> tuple[float, Interval | None]:
     """E of a tree on documents that it was not chosen on, and its interval."""
-    replays = evidence.replays(tree) or []
+    replays = evidence.replays(tree)
     tokens = sum(part.weight * r.tokens_per_step for part, r in zip(evidence.parts, replays, strict=True))
     return tokens, interval_of(evidence.drawn_tokens(tree, seed), evidence.documents)
 
@@ -214,13 +217,14 @@ class _Settler:
 
     def _settle(self, question: Question) -> Choice:
         """The bucket's choice at its own draft starts; for one batch size the smallest that cannot be told from it."""
-        choice, smaller = search_with_smaller(question, self._model(question), self.cost, loss=_RIVAL_LOSS)
-        if choice.batch_min == choice.batch_max:
-            if question.objective is Objective.THROUGHPUT and self.evidence.replays(choice.tree) is not None:
+        model, ends = self._model(question), (question.ranges[0][0], question.ranges[-1][1])
+        if ends[0] == ends[1]:
+            choice, smaller = search_with_smaller(question, model, self.cost, loss=_RIVAL_LOSS, most=_RIVALS)
+            if question.objective is Objective.THROUGHPUT and self.evidence.can_be_replayed:
                 choice = _smallest_tie(choice, smaller, self.evidence, self.seed)
             return self._at_own_starts(choice)
-        choice = self._at_own_starts(choice)
-        ends = (choice.batch_min, choice.batch_max)
+        together = replace(question, sharing=Sharing(max_trees=1))
+        choice = self._at_own_starts(search(together, model, self.cost)[0])
         return replace(choice, sharing_loss=max(self._loss(choice.tree, batch) for batch in ends))
 
     def _loss(self, tree: DraftTree, batch: int) -> float:
@@ -256,7 +260,7 @@ class _Settler:
 
 def _smallest_tie(settled: Choice, smaller: Sequence[Choice], evidence: Evidence, seed: int) -> Choice:
     """The smallest tree whose tokens/s the documents cannot tell from the best one's (paired 95 % interval)."""
-    for rival in _thinned(smaller):
+    for rival in smaller:
         difference = paired_gain(
             settled.tree, settled.best.step_time_s, rival.tree, rival.best.step_time_s, evidence, seed=seed
         )
@@ -273,14 +277,10 @@ def paired_gain(
     ours: DraftTree, our_time_s: float, theirs: DraftTree, their_time_s: float, evidence: Evidence, *, seed: int = 0
 ) -> Interval | None:
     """The 95 % interval of our tokens/s over theirs, minus 1, on the same documents; None without traces."""
-    if evidence.replays(ours) is None:
+    if not evidence.can_be_replayed:
         return None
     ratio = (evidence.drawn_tokens(ours, seed) / our_time_s) / (evidence.drawn_tokens(theirs, seed) / their_time_s)
     return interval_of(ratio - 1.0, evidence.documents)
-
-
-def _thinned(options: Sequence[Choice]) -> Sequence[Choice]:
-    return options[:: -(-len(options) // _RIVALS)] if options else options
 
 
 def _resolvable(choice: Choice, evidence: Evidence, seed: int) -> float | None:
@@ -296,7 +296,7 @@ def _tokens_interval(choice: Choice, evidence: Evidence, seed: int) -> Interval 
     """By document from traces, by draft from one table of counts, none otherwise."""
     if not choice.speculate:
         return Interval(1.0, 1.0)
-    if evidence.replays(choice.tree) is not None:
+    if evidence.can_be_replayed:
         return interval_of(evidence.drawn_tokens(choice.tree, seed), evidence.documents)
     counts = evidence.parts[0].profile.evidence
     if len(evidence.parts) == 1 and isinstance(counts, DepthRanks | PathCounts):

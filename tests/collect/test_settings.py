@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from treeopt.collect.extras import require
 from treeopt.collect.job import Shard
 from treeopt.collect.settings import Draft, Settings, parse_draft
 from treeopt.errors import InputError, UnknownNameError
+from treeopt.extras import require
 
 
 @pytest.mark.parametrize(

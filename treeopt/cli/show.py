@@ -28,10 +28,10 @@ def show(
 ) -> None:
     """Draw a tree: its nodes with f(v), positions and what each attends to."""
     from treeopt.documents import read_document
-    from treeopt.plan_file import parse_plan, parse_tree
+    from treeopt.plan_file import is_plan, parse_plan, parse_tree
 
     document = read_document(file, what="plan or tree")
-    if isinstance(document.value, dict) and "buckets" in document.value:
+    if is_plan(document):
         plan = parse_plan(document)
         if batch is None and len(plan.buckets) > 1:
             _show_plan(plan, json)

@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from treeopt.collect.extras import require
 from treeopt.documents import os_error
 from treeopt.errors import FileFormatError
+from treeopt.extras import require
 from treeopt.ranks.trace import TraceFile
 
 Arrays = dict[str, npt.NDArray[Any]]

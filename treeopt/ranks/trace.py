@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from treeopt.catalog import file_sha256
 from treeopt.documents import os_error
 from treeopt.errors import FileFormatError
 from treeopt.ranks.errors import EvidenceError
@@ -166,8 +166,7 @@ class TraceFile:
 
     def sha256(self) -> str:
         """Hash of the file's bytes."""
-        with self.path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_sha256(self.path)
 
     def chunks(self, array: str) -> Iterator[npt.NDArray[Any]]:
         """One array of the file, `CHUNK_ROWS` rows at a time."""
