@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from treeopt.cost import Experts, GroupedAttention, LatentAttention, ModelShape, load_model
+from treeopt.cost import Experts, GroupedAttention, LatentAttention, ModelShape, Window, load_model
 from treeopt.documents import parse_document
 from treeopt.errors import FileFormatError, InputError
 
@@ -115,6 +115,13 @@ def test_active_parameters_are_the_published_ones(name: str, active: float, ship
     assert shipped_model(name).active_parameters == pytest.approx(active, rel=5e-3)
 
 
+def test_glm_4_5_air_has_the_106_billion_of_its_name(shipped_model: Shipped) -> None:
+    # A106B-A12B; the 12B count neither embedding
+    model = shipped_model("glm-4.5-air")
+    assert model.parameters == pytest.approx(106e9, rel=1e-2)
+    assert model.active_parameters - model.embedding_parameters == pytest.approx(12e9, rel=2e-2)
+
+
 def test_every_parameter_of_a_dense_model_is_active(shipped_model: Shipped) -> None:
     model = shipped_model("qwen3-0.6b")
     assert model.active_parameters == model.parameters
@@ -133,6 +140,8 @@ def test_fp8_weights_keep_16_bit_embeddings(shipped_model: Shipped) -> None:
     embeddings = 2 * 128256 * 4096
     assert model.weight_bytes("fp8") == (model.parameters - embeddings) + 2 * embeddings
     assert model.weight_bytes("fp16") == 2 * model.parameters
+    # four bits, and 16 for every 128 weights
+    assert model.weight_bytes("int4") == round((0.5 + 1 / 64) * (model.parameters - embeddings)) + 2 * embeddings
 
 
 @pytest.mark.parametrize(
@@ -198,8 +207,35 @@ def test_a_name_comes_from_the_checkpoint_folder_or_the_file() -> None:
 def test_what_has_no_price_is_said() -> None:
     assert from_config(LLAMA).note == ""
     assert "quantization" in from_config(LLAMA | {"quantization_config": {"quant_method": "awq"}}).note
-    assert "sliding window" in from_config(LLAMA | {"sliding_window": 4096}).note
-    assert from_config(LLAMA | {"sliding_window": 4096, "use_sliding_window": False}).note == ""
+    assert "attention chunks" in from_config(LLAMA | {"attention_chunk_size": 8192}).note
+    assert from_config(LLAMA | {"sliding_window": 4096}).note == ""
+
+
+@pytest.mark.parametrize(
+    ("config", "window"),
+    [
+        ({}, None),
+        ({"sliding_window": None}, None),
+        ({"sliding_window": 4096}, Window(4096, 32)),  # Mistral
+        ({"sliding_window": 4096, "use_sliding_window": False, "max_window_layers": 4}, None),  # Qwen2
+        ({"sliding_window": 4096, "use_sliding_window": True, "max_window_layers": 4}, Window(4096, 28)),
+        ({"sliding_window": 4096, "use_sliding_window": True, "max_window_layers": 36}, None),
+        ({"sliding_window": 4096, "model_type": "gemma2", "tie_word_embeddings": True}, Window(4096, 16)),
+        ({"sliding_window": 512, "sliding_window_pattern": 6}, Window(512, 27)),  # layers 6, 12, 18, 24, 30 are full
+        ({"sliding_window": 128, "layer_types": ["sliding_attention", "full_attention"] * 16}, Window(128, 16)),
+        (
+            {"attention_chunk_size": 8192, "layer_types": ["chunked_attention"] * 24 + ["full_attention"] * 8},
+            Window(8192, 24),
+        ),
+    ],
+)
+def test_windows_by_the_families_rules(config: dict[str, Any], window: Window | None) -> None:
+    assert from_config(LLAMA | config).window == window
+
+
+def test_the_vocabulary_of_an_eagle3_head_is_read() -> None:
+    assert from_config(LLAMA | {"num_hidden_layers": 1, "draft_vocab_size": 32000}).draft_vocab == 32000
+    assert from_config(LLAMA).draft_vocab is None
 
 
 @pytest.mark.parametrize(
@@ -238,6 +274,8 @@ experts:
   per_token: 2
   intermediate: 32
   dense_layers: 1
+  skew: 0.5
+window: {tokens: 512, layers: 3}
 """
 
 
@@ -253,7 +291,8 @@ def test_a_profile_is_read_with_its_defaults(tmp_path: Path) -> None:
         intermediate=96,
         tied_embeddings=True,
         attention=GroupedAttention(heads=4, kv_heads=2, head_dim=16),
-        experts=Experts(count=8, per_token=2, intermediate=32, shared_intermediate=0, dense_layers=1),
+        experts=Experts(count=8, per_token=2, intermediate=32, shared_intermediate=0, dense_layers=1, skew=0.5),
+        window=Window(tokens=512, layers=3),
     )
 
 
@@ -271,6 +310,9 @@ def test_a_profile_is_read_with_its_defaults(tmp_path: Path) -> None:
         ("head_dim: 16", "kv_lora_rank: 16", 9, "attention.kv_heads: unknown key"),
         ("  per_token: 2", "  per_token: 9", 12, "experts.per_token: 9 is out of range"),
         ("  dense_layers: 1", "  dense_layers: 4", 14, "experts.dense_layers: 4 is out of range"),
+        ("  skew: 0.5", "  skew: -1", 15, "experts.skew: -1 is out of range"),
+        ("layers: 3}", "layers: 5}", 16, "window.layers: 5 is out of range"),
+        ("layers: 3}", "layer: 3}", 16, "window.layer: unknown key"),
         ("tied_embeddings: true", "tied_embeddings: 1", 8, "tied_embeddings: expected true or false"),
     ],
 )
@@ -290,9 +332,9 @@ def test_a_missing_file_is_an_input_error(tmp_path: Path) -> None:
 
 
 def test_an_unknown_dtype_lists_the_known(shipped_model: Shipped) -> None:
-    with pytest.raises(InputError, match="unknown dtype 'int4'") as caught:
-        shipped_model("qwen3-8b").kv_bytes_per_token("int4")
-    assert caught.value.hint == "known: bf16, fp16, fp8"
+    with pytest.raises(InputError, match="unknown dtype 'int8'") as caught:
+        shipped_model("qwen3-8b").kv_bytes_per_token("int8")
+    assert caught.value.hint == "known: bf16, fp16, fp32, fp8, int4"
 
 
 def test_a_shard_shares_out_what_tensor_parallelism_shares_out(shipped_model: Shipped) -> None:

@@ -15,7 +15,7 @@ HARDWARE = sorted((PROFILES / "hardware").glob("*.yaml"))
 
 def test_nothing_is_missing() -> None:
     models = {"llama-3.1-8b", "llama-3.2-1b", "llama-3.3-70b", "qwen3-0.6b", "qwen3-8b", "qwen3-32b"}
-    models |= {"qwen3-30b-a3b", "mixtral-8x7b", "deepseek-v3", "smollm2-135m"}
+    models |= {"qwen3-30b-a3b", "mixtral-8x7b", "deepseek-v3", "glm-4.5-air", "smollm2-135m"}
     assert models <= {path.stem for path in MODELS}
     assert {"h100-sxm", "h200-sxm", "a100-sxm", "l40s", "b200"} <= {path.stem for path in HARDWARE}
 

@@ -21,10 +21,15 @@ class GroupedAttention:
     kv_heads: int
     head_dim: int
 
-    def projections(self, hidden: int) -> tuple[Gemm, ...]:
-        """The GEMMs of one layer: q, k and v in one, then the output."""
+    def projections(self, hidden: int, inputs: int | None = None) -> tuple[Gemm, ...]:
+        """The GEMMs of one layer: q, k and v in one, then the output; the first reads `inputs` channels if given."""
         width = self.heads * self.head_dim
-        return (Gemm(width + self.kv_values, hidden), Gemm(hidden, width))
+        return (Gemm(width + self.kv_values, inputs or hidden), Gemm(hidden, width))
+
+    @property
+    def moved_values(self) -> tuple[int, ...]:
+        """Values read and written per token by each kernel between the GEMMs: rotary positions with the KV write."""
+        return (2 * self.heads * self.head_dim + 2 * self.kv_values,)
 
     @property
     def kv_values(self) -> int:
@@ -66,19 +71,28 @@ class LatentAttention:
     qk_rope_head_dim: int
     v_head_dim: int
 
-    def projections(self, hidden: int) -> tuple[Gemm, ...]:
-        """The GEMMs of one layer: down to the latents, up to queries, absorbed k, absorbed v, output."""
+    def projections(self, hidden: int, inputs: int | None = None) -> tuple[Gemm, ...]:
+        """The GEMMs of one layer: down to the latents, up to queries, absorbed k, absorbed v, output.
+
+        The way down reads `inputs` channels if given.
+        """
         queries = self.heads * (self.qk_nope_head_dim + self.qk_rope_head_dim)
         if self.q_lora_rank is None:
-            into: tuple[Gemm, ...] = (Gemm(queries + self.kv_values, hidden),)
+            into: tuple[Gemm, ...] = (Gemm(queries + self.kv_values, inputs or hidden),)
         else:
-            into = (Gemm(self.q_lora_rank + self.kv_values, hidden), Gemm(queries, self.q_lora_rank))
+            into = (Gemm(self.q_lora_rank + self.kv_values, inputs or hidden), Gemm(queries, self.q_lora_rank))
         return (
             *into,
             Gemm(self.kv_lora_rank, self.qk_nope_head_dim, groups=self.heads),
             Gemm(self.v_head_dim, self.kv_lora_rank, groups=self.heads),
             Gemm(hidden, self.heads * self.v_head_dim),
         )
+
+    @property
+    def moved_values(self) -> tuple[int, ...]:
+        """Values read and written per token by each kernel between the GEMMs: latents' norms, rotary and KV write."""
+        latents = (self.q_lora_rank or 0) + self.kv_lora_rank
+        return (2 * latents, 2 * self.heads * self.qk_rope_head_dim + 2 * self.kv_values)
 
     @property
     def kv_values(self) -> int:

@@ -12,7 +12,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class StepCost(Protocol):
-    """The price of one serving step; a roofline, a fit or a table can stand behind it.
+    """The price of one serving step; kernel times (`ModelStep`) or a table of served steps can stand behind it.
 
     The search relies on two properties: at fixed batch, nodes and context the time does not fall when a tree gets
     deeper or one of its levels wider. One exception is allowed for: a chain (nodes = depth + 1) may be cheaper than
@@ -34,6 +34,6 @@ class StepCost(Protocol):
             nodes: `[...]` tokens a request verifies, root included; 1 is plain decoding, which runs no drafter.
             depth: `[...]` D, the deepest path.
             widths: `[..., D_max]` nodes with children at depth 0..D_max-1 (what the drafter's pass at that depth
-                processes), 0 from `depth` on.
+                expands), 0 from `depth` on.
             context: `[...]` committed tokens L per request.
         """

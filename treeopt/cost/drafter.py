@@ -1,4 +1,4 @@
-"""The kinds of drafters, by what each runs to guess a tree."""
+"""The kinds of drafters, by what each runs to guess a tree; weights are in the target's dtype."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from treeopt.cost.gemm import Gemm
 from treeopt.cost.model import ModelShape
 from treeopt.errors import InputError, UnknownNameError
 
+# The reduced vocabulary of the published heads (SpecForge, the EAGLE authors').
+DRAFT_VOCAB: Final = 32_000
+
 _MODEL_PREFIX: Final = "model:"
+_HEAD_PREFIX: Final = "eagle3:"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,11 +29,47 @@ class Eagle:
     """
 
     kind: ClassVar[str] = "eagle"
+    note: ClassVar[str] = ""
 
     def drafting(self, target: Forward) -> Drafting:
         """Its price beside `target`."""
-        layer = replace(target.network, layers=1, experts=None)
+        layer = replace(target.network, layers=1, experts=None, window=None)
         return Passes(network=replace(target, network=layer), fusion=_fusion(layer.hidden))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eagle3:
+    """One decoder layer whose attention reads hidden state and embedding, and an LM head over fewer tokens; D passes.
+
+    Hidden states of three layers of the target are fused, 3h -> h, for the accepted tokens only; later passes take the
+    layer's own output. The fusion is copied to every GPU. `head` is the head's own shape; without it the layer is as
+    wide as the target's dense one. Source: EAGLE-3, arXiv 2503.01840; the two reads of the attention and the reduced
+    vocabulary are those of the published heads' config.json.
+    """
+
+    kind: ClassVar[str] = "eagle3"
+    head: ModelShape | None = None
+
+    @property
+    def note(self) -> str:
+        """Where the size of the vocabulary is a guess."""
+        if self.head and self.head.draft_vocab:
+            return ""
+        return f"the EAGLE-3 head is taken to choose among {DRAFT_VOCAB:,} tokens; give eagle3:CONFIG_JSON of your head"
+
+    def drafting(self, target: Forward) -> Drafting:
+        """Its price beside `target`.
+
+        Raises:
+            InputError: a tp that the head's own heads do not divide by.
+        """
+        vocab = (self.head and self.head.draft_vocab) or DRAFT_VOCAB
+        shape = self.head.shard(target.tp) if self.head else target.network
+        layer = replace(shape, layers=1, experts=None, window=None, vocab=-(-vocab // target.tp))
+        return Passes(
+            network=replace(target, network=layer, attention_inputs=2 * layer.hidden),
+            entry=(Gemm(layer.hidden, 3 * target.network.hidden),),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +80,12 @@ class Mtp:
     """
 
     kind: ClassVar[str] = "mtp"
+    note: ClassVar[str] = ""
 
     def drafting(self, target: Forward) -> Drafting:
         """Its price beside `target`."""
         experts = target.network.experts and replace(target.network.experts, dense_layers=0)
-        layer = replace(target.network, layers=1, experts=experts)
+        layer = replace(target.network, layers=1, experts=experts, window=None)
         return Passes(network=replace(target, network=layer), fusion=_fusion(layer.hidden))
 
 
@@ -56,6 +97,7 @@ class Medusa:
     """
 
     kind: ClassVar[str] = "medusa"
+    note: ClassVar[str] = ""
 
     def drafting(self, target: Forward) -> Drafting:
         """Its price beside `target`."""
@@ -67,6 +109,7 @@ class DraftModel:
     """A separate smaller model, D passes of it on the target's GPUs, with the target's dtype and tp."""
 
     kind: ClassVar[str] = "model"
+    note: ClassVar[str] = ""
     model: ModelShape
 
     def drafting(self, target: Forward) -> Drafting:
@@ -83,25 +126,26 @@ class Ngram:
     """Guesses looked up in the text so far: nothing runs on the GPU."""
 
     kind: ClassVar[str] = "ngram"
+    note: ClassVar[str] = ""
 
     def drafting(self, target: Forward) -> Drafting:
         """Its price beside `target`: none."""
         return Free()
 
 
-Drafter = Eagle | Mtp | Medusa | DraftModel | Ngram
+Drafter = Eagle | Eagle3 | Mtp | Medusa | DraftModel | Ngram
 
 
 def parse_drafter(text: str, *, load_model: Callable[[str], ModelShape]) -> Drafter:
-    """The drafter that `eagle`, `medusa`, `mtp`, `ngram` or `model:NAME` means.
+    """The drafter that `eagle`, `eagle3`, `eagle3:CONFIG`, `medusa`, `mtp`, `ngram` or `model:NAME` means.
 
     Args:
         text: what the user wrote.
-        load_model: turns the NAME of `model:NAME` into a model.
+        load_model: turns the NAME of `model:NAME`, or the config.json of an EAGLE-3 head, into a model.
 
     Raises:
         UnknownNameError: any other text; the hint lists the kinds.
-        InputError: `model:` without a name, or whatever `load_model` raises.
+        InputError: `model:` or `eagle3:` without a name, or whatever `load_model` raises.
     """
     if text.startswith(_MODEL_PREFIX):
         name = text.removeprefix(_MODEL_PREFIX)
@@ -110,11 +154,16 @@ def parse_drafter(text: str, *, load_model: Callable[[str], ModelShape]) -> Draf
                 "the drafter 'model:' names no model", hint="write model:NAME, for example model:qwen3-0.6b"
             )
         return DraftModel(model=load_model(name))
-    drafters: tuple[Drafter, ...] = (Eagle(), Medusa(), Mtp(), Ngram())
+    if text.startswith(_HEAD_PREFIX):
+        name = text.removeprefix(_HEAD_PREFIX)
+        if not name:
+            raise InputError("the drafter 'eagle3:' names no file", hint="write eagle3:CONFIG_JSON, or eagle3 alone")
+        return Eagle3(head=load_model(name))
+    drafters: tuple[Drafter, ...] = (Eagle(), Eagle3(), Medusa(), Mtp(), Ngram())
     for drafter in drafters:
         if drafter.kind == text:
             return drafter
-    raise UnknownNameError("drafter", text, [*(d.kind for d in drafters), "model:NAME"])
+    raise UnknownNameError("drafter", text, [*(d.kind for d in drafters), "eagle3:CONFIG_JSON", "model:NAME"])
 
 
 def _fusion(hidden: int) -> tuple[Gemm, ...]:

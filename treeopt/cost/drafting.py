@@ -2,65 +2,144 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property, lru_cache
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from treeopt.cost.axis import Axis
 from treeopt.cost.base import FloatArray
 from treeopt.cost.forward import Forward
 from treeopt.cost.gemm import Gemm
+from treeopt.cost.monotone import BLOCK, non_decreasing
+from treeopt.cost.timing import Family
+
+IntArray = npt.NDArray[np.int64]
+
+# Drafted keys beyond the prefix at which a pass's attention is priced; between two it is a straight line, as it is in
+# a roofline. No tree reaches the last.
+_OFFSETS: Final = np.array([1.0, 64.0, 512.0, 8192.0])
 
 
 class Drafting(Protocol):
-    """The price of a drafter beside one target."""
+    """The price of a drafter beside one target; it does not fall as depth or widths grow."""
 
-    def time_s(
-        self, batch: FloatArray, depth: FloatArray, widths: npt.NDArray[np.int64], context: FloatArray
-    ) -> FloatArray:
+    def time_s(self, batch: IntArray, depth: IntArray, widths: IntArray, context: IntArray) -> FloatArray:
         """`[...]` seconds per step; the arguments are those of `StepCost.step_time_s` and broadcast as there."""
+
+    def passes(self, depth: IntArray) -> IntArray:
+        """`[...]` passes that the engine starts for a tree of `depth`."""
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """The kinds of kernels that it runs."""
+
+
+class _Tables(NamedTuple):
+    """Seconds of one pass at R pairs of B and L.
+
+    `first_s [R, D]` of the pass at depth 0, by the depth of the tree. `later_s [R, S, W]` of any other pass, by the
+    segment of `_OFFSETS` that its drafted keys lie in and by its width, with the keys at the segment's start;
+    `per_key_s [R, S, W]` for each key more.
+    """
+
+    first_s: FloatArray
+    later_s: FloatArray
+    per_key_s: FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)
 class Passes:
     """One pass per depth: pass d runs the `widths[d]` nodes that get children through `network`, after `fusion`.
 
-    A pass attends to the prefix and to all that was drafted up to and including it.
+    The first pass takes in what the last step accepted, after `entry` besides: depth + 1 tokens per request, the
+    size that engines pad it to (SGLang's draft-extend graph, vLLM's padded drafter batch); only the last of them needs
+    logits. A pass attends to the prefix and to all that was drafted up to and including it.
+
+    Measured times fall here and there as tokens grow, but the search relies on passes that do not get cheaper when a
+    tree gets wider or deeper (`StepCost`). So each pass's time is made non-decreasing in its width.
     """
 
     network: Forward
     fusion: tuple[Gemm, ...] = ()
+    entry: tuple[Gemm, ...] = ()
 
-    def time_s(
-        self, batch: FloatArray, depth: FloatArray, widths: npt.NDArray[np.int64], context: FloatArray
-    ) -> FloatArray:
+    def time_s(self, batch: IntArray, depth: IntArray, widths: IntArray, context: IntArray) -> FloatArray:
         """`[...]` seconds of all passes."""
-        return self._tokens_s(batch, widths) + batch * self._attention_s(widths, context)
-
-    def _tokens_s(self, batch: FloatArray, widths: npt.NDArray[np.int64]) -> FloatArray:
-        # This part of a pass depends on B and its width only: price each pair once, then look it up.
-        batches, row = np.unique(batch, return_inverse=True)
-        columns = int(widths.max(initial=0)) + 1
-        table = self._pass_s(batches[:, None] * np.arange(columns))
-        table[:, 0] = 0.0  # width 0: no pass
-        cell = row.reshape(batch.shape)[..., None] * columns + widths
-        total: FloatArray = table.ravel()[cell].sum(axis=-1)
+        batches, contexts = Axis.of(batch), Axis.of(context)
+        most = max(int(widths.max(initial=0)), int(depth.max(initial=0)) + 1)
+        tables = self._tables(batches.values, contexts.values, -(-most // BLOCK) * BLOCK)
+        row = batches.at * len(contexts.values) + contexts.at
+        later_s = _later_s(tables, widths.reshape(math.prod(widths.shape[:-1]), widths.shape[-1]))
+        column = np.arange(later_s.shape[1]).reshape(widths.shape[:-1])
+        total: FloatArray = tables.first_s[row, depth] + later_s[row, column]
         return total
 
-    def _pass_s(self, tokens: FloatArray) -> FloatArray:
+    def passes(self, depth: IntArray) -> IntArray:
+        """One per depth."""
+        return depth
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """Those of a forward pass."""
+        return self.network.families
+
+    @cached_property
+    def _tables(self) -> Callable[[tuple[int, ...], tuple[int, ...], int], _Tables]:
+        return lru_cache(maxsize=64)(self._price)
+
+    def _price(self, batches: tuple[int, ...], contexts: tuple[int, ...], most: int) -> _Tables:
+        batch, width = np.array(batches, dtype=np.float64)[:, None], np.arange(1.0, most + 1)
+        T = Axis.of(batch * width)
+        tokens = np.array(T.values, dtype=np.float64)
+        body_s, head_s = self._body_s(tokens)[T.at], non_decreasing(self._head_s(tokens)[T.at])
+        entry_s = self.network.gemms_s(tokens, self.entry, self.network.dtype)[T.at]
+        attention_s = self._attention_s(batch, width, np.array(contexts, dtype=np.float64))
+        first_s = non_decreasing(body_s + entry_s) + head_s[:, :1]
+        later_s = non_decreasing(body_s) + head_s
+        shape = (len(batches) * len(contexts), len(_OFFSETS), most)
+        by_pair = attention_s.reshape(shape)
+        first_s = np.repeat(first_s, len(contexts), axis=0) + by_pair[:, 0]
+        first_s[:, 0] = 0.0  # depth 0 drafts nothing
+        later_s = np.repeat(later_s, len(contexts), axis=0)[:, None] + by_pair[:, :-1]
+        per_key_s = np.diff(by_pair, axis=1) / np.diff(_OFFSETS)[:, None]
+        no_pass = ((0, 0), (0, 0), (1, 0))  # width 0
+        return _Tables(first_s, np.pad(later_s, no_pass), np.pad(per_key_s, no_pass))
+
+    def _body_s(self, tokens: FloatArray) -> FloatArray:
         net = self.network
-        launches_s = net.network.layers * net.hardware.launch_s  # of the attention kernels
-        gemms_s = net.gemms_s(tokens, self.fusion, net.dtype) + net.layers_s(tokens) + net.lm_head_s(tokens)
-        return gemms_s + net.all_reduce_s(tokens) + launches_s
+        layers_s = net.gemms_s(tokens, self.fusion, net.dtype) + net.layers_s(tokens) + net.experts_s(tokens)
+        return layers_s + net.elementwise_s(tokens) + net.all_reduce_s(tokens)
 
-    def _attention_s(self, widths: npt.NDArray[np.int64], context: FloatArray) -> FloatArray:
-        """`[...]` seconds per request: attention is linear in B, so B stays out of the `[..., D]` arrays."""
-        queries = widths.astype(np.float64)
-        keys = (context[..., None] + np.cumsum(queries, axis=-1)) * (queries > 0)
-        work = self.network.attention(np.ones(()), queries, keys)
-        total: FloatArray = work.busy_s(self.network.hardware, self.network.dtype.wide).sum(axis=-1)
-        return total
+    def _head_s(self, tokens: FloatArray) -> FloatArray:
+        net = self.network
+        return net.lm_head_s(tokens) + net.gather_s(tokens) + net.top_guesses_s(tokens)
+
+    def _attention_s(self, batch: FloatArray, width: FloatArray, contexts: FloatArray) -> FloatArray:
+        """`[B, L, S, W]` seconds, falling along neither of the last two."""
+        keys = contexts[:, None, None] + _OFFSETS[:, None]
+        time_s = self.network.attention_s(batch[..., None, None], width, keys)
+        return np.maximum.accumulate(np.maximum.accumulate(time_s, axis=2), axis=3)
+
+
+def _later_s(tables: _Tables, widths: IntArray) -> FloatArray:
+    """`[R, P]` seconds of the passes after the first, of P trees by their `[P, D]` widths."""
+    rows, _, columns = tables.later_s.shape
+    later_s, per_key_s = tables.later_s.reshape(rows, -1), tables.per_key_s.reshape(rows, -1)
+    total = np.zeros((rows, len(widths)))
+    keys = np.zeros(len(widths), dtype=np.int64)
+    for level, width in enumerate(np.ascontiguousarray(widths.T)):
+        keys = keys + width
+        if level == 0 or not width.any():
+            continue
+        segment = sum((keys >= offset).astype(np.int64) for offset in _OFFSETS[1:-1])
+        cell = segment * columns + width
+        total += later_s[:, cell] + per_key_s[:, cell] * (keys - _OFFSETS[segment])
+    return total
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,21 +151,38 @@ class Heads:
 
     target: Forward
 
-    def time_s(
-        self, batch: FloatArray, depth: FloatArray, widths: npt.NDArray[np.int64], context: FloatArray
-    ) -> FloatArray:
+    def time_s(self, batch: IntArray, depth: IntArray, widths: IntArray, context: IntArray) -> FloatArray:
         """`[...]` seconds of `depth` heads."""
-        target, hidden = self.target, self.target.network.hidden
-        block_s = target.gemms_s(batch, (Gemm(hidden, hidden),), target.dtype)
-        return depth * (block_s + target.lm_head_s(batch))
+        target, hidden, batches = self.target, self.target.network.hidden, Axis.of(batch)
+        tokens = np.array(batches.values, dtype=np.float64)
+        block_s = target.gemms_s(tokens, (Gemm(hidden, hidden),), target.dtype)
+        head_s = block_s + target.lm_head_s(tokens) + target.gather_s(tokens) + target.top_guesses_s(tokens)
+        total: FloatArray = depth * head_s[batches.at]
+        return total
+
+    def passes(self, depth: IntArray) -> IntArray:
+        """One, if any head runs."""
+        return np.minimum(depth, 1)
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """GEMMs: the rest is small."""
+        return (Family.GEMM,)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Free:
     """Guesses that cost the GPU nothing."""
 
-    def time_s(
-        self, batch: FloatArray, depth: FloatArray, widths: npt.NDArray[np.int64], context: FloatArray
-    ) -> FloatArray:
+    def time_s(self, batch: IntArray, depth: IntArray, widths: IntArray, context: IntArray) -> FloatArray:
         """Zero."""
         return np.zeros(())
+
+    def passes(self, depth: IntArray) -> IntArray:
+        """None."""
+        return np.zeros_like(depth)
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """None."""
+        return ()

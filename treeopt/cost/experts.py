@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
+import numpy as np
+
+from treeopt.cost.base import FloatArray
 from treeopt.cost.config import size, size_or_none
+from treeopt.cost.fits.coverage import visited_experts
 from treeopt.cost.gemm import GatedFfn, Gemm, gated_ffn
 from treeopt.documents import Field
+from treeopt.errors import InputError
+
+# Beyond it the most popular experts take all tokens.
+MAX_SKEW: Final = 8.0
+_HALVINGS: Final = 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,6 +24,8 @@ class Experts:
     """`count` gated feed-forward blocks of which every token visits `per_token`, in all but `dense_layers` layers.
 
     `shared_intermediate` is the width of what every token visits besides, all shared experts together; 0 for none.
+    `skew` says how much more popular some experts are: the r-th most popular one's share falls as `r^-skew`; 0 is
+    balanced routing.
     """
 
     count: int
@@ -21,6 +33,30 @@ class Experts:
     intermediate: int
     shared_intermediate: int
     dense_layers: int
+    skew: float = 0.0
+
+    def visited(self, tokens: FloatArray) -> FloatArray:
+        """`[...]` distinct experts of one layer that the tokens are expected to visit, each choosing on its own."""
+        return visited_experts(tokens, self.count, self.per_token, self.skew)
+
+    def with_visits(self, tokens: int, visited: float) -> Experts:
+        """The same experts, as skewed as makes `tokens` tokens visit `visited` distinct ones, as was measured.
+
+        Raises:
+            InputError: more than balanced routing visits, or fewer than any popularity does.
+        """
+        low, high = 0.0, MAX_SKEW
+        at = np.array(float(tokens))
+        most, least = (float(replace(self, skew=skew).visited(at)) for skew in (low, high))
+        if not least <= visited <= most:
+            raise InputError(
+                f"{tokens} tokens cannot visit {visited:g} of {self.count} experts with {self.per_token} per token",
+                hint=f"give {least:.1f} to {most:.1f}, the mean number of distinct experts of one layer",
+            )
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if float(replace(self, skew=middle).visited(at)) > visited else (low, middle)
+        return replace(self, skew=(low + high) / 2)
 
     def router(self, hidden: int) -> Gemm:
         """The GEMM that scores the experts."""
@@ -48,7 +84,7 @@ class Experts:
 
 def read_experts(field: Field, layers: int) -> Experts:
     """The `experts` of a treeopt.model/1 file."""
-    field.only("count", "per_token", "intermediate", "shared_intermediate", "dense_layers")
+    field.only("count", "per_token", "intermediate", "shared_intermediate", "dense_layers", "skew")
     count = field.get("count").integer(low=1)
     return Experts(
         count=count,
@@ -56,6 +92,7 @@ def read_experts(field: Field, layers: int) -> Experts:
         intermediate=field.get("intermediate").integer(low=1),
         shared_intermediate=field.get("shared_intermediate", 0).integer(low=0),
         dense_layers=field.get("dense_layers", 0).integer(low=0, high=layers - 1),
+        skew=field.get("skew", 0.0).number(low=0.0, high=MAX_SKEW),
     )
 
 

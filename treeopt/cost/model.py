@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from treeopt.cost.attention import Attention, attention_from_config, read_attention
-from treeopt.cost.config import size
+from treeopt.cost.config import size, size_or_none
 from treeopt.cost.dtype import Dtype
 from treeopt.cost.experts import Experts, experts_from_config, read_experts
 from treeopt.cost.gemm import GatedFfn, Gemm, gated_ffn
+from treeopt.cost.window import Window, read_window, window_from_config
 from treeopt.documents import Document, Field, read_document
 
 MODEL_FORMAT: Final = "treeopt.model/1"
@@ -22,8 +23,8 @@ class ModelShape:
     """A decoder-only transformer by its sizes.
 
     `intermediate` is the width of the dense feed-forward block; where every layer has experts it still says how wide
-    the block of an EAGLE head is. Norms and biases are left out: under 0.1 % of the parameters. Every layer counts as
-    full attention, sliding windows too; `note` says what else of the config has no price.
+    the block of an EAGLE head is. Norms and biases are left out: under 0.1 % of the parameters. `draft_vocab` is the
+    reduced vocabulary that the config of an EAGLE-3 head names. `note` says what of the config has no price.
     """
 
     name: str
@@ -35,6 +36,8 @@ class ModelShape:
     tied_embeddings: bool
     attention: Attention
     experts: Experts | None = None
+    window: Window | None = None
+    draft_vocab: int | None = None
     note: str = ""
 
     @classmethod
@@ -54,7 +57,7 @@ class ModelShape:
         if found.text() != MODEL_FORMAT:
             raise found.error(f"'{found.text()}' is not a model file", hint=f"expected format: {MODEL_FORMAT}")
         sizes = ("hidden", "layers", "vocab", "intermediate")
-        root.only("format", "name", "source", *sizes, "tied_embeddings", "attention", "experts")
+        root.only("format", "name", "source", *sizes, "tied_embeddings", "attention", "experts", "window")
         hidden, layers, vocab, intermediate = (root.get(key).integer(low=1) for key in sizes)
         return cls(
             name=root.get("name").text(),
@@ -66,6 +69,7 @@ class ModelShape:
             tied_embeddings=root.get("tied_embeddings").boolean(),
             attention=read_attention(root.get("attention")),
             experts=read_experts(root.get("experts"), layers) if "experts" in root.mapping() else None,
+            window=read_window(root.get("window"), layers) if "window" in root.mapping() else None,
         )
 
     @classmethod
@@ -84,6 +88,8 @@ class ModelShape:
             tied_embeddings=_is_tied(config, text),
             attention=attention_from_config(text),
             experts=experts_from_config(text, layers),
+            window=window_from_config(text, layers),
+            draft_vocab=size_or_none(text, "draft_vocab_size"),
             note=_unpriced(text),
         )
 
@@ -123,14 +129,14 @@ class ModelShape:
         return self.lm_head.weights * (1 if self.tied_embeddings else 2)
 
     def weight_bytes(self, dtype: str) -> int:
-        """Memory of all weights; embedding and LM head stay in 16 bit beside fp8 layers, as in fp8 checkpoints."""
+        """Memory of all weights; embedding and LM head stay in 16 bit beside narrower layers, as in checkpoints."""
         layers = self.parameters - self.embedding_parameters
         kind = Dtype(dtype)
-        return layers * kind.bytes_per_value + self.embedding_parameters * kind.wide.bytes_per_value
+        return round(layers * kind.bytes_per_value + self.embedding_parameters * kind.wide.bytes_per_value)
 
     def kv_bytes_per_token(self, dtype: str) -> int:
         """KV cache of one token over all layers, the cache stored as `dtype`."""
-        return self.layers * self.attention.kv_values * Dtype(dtype).bytes_per_value
+        return round(self.layers * self.attention.kv_values * Dtype(dtype).bytes_per_value)
 
     def shard(self, tp: int) -> ModelShape:
         """One GPU's part under tensor parallelism: heads, feed-forward width and vocabulary share out, hidden stays.
@@ -174,8 +180,8 @@ def _unpriced(config: Field) -> str:
     said = []
     if isinstance(config.mapping().get("quantization_config"), dict):
         said.append("its quantization is not priced, weights count as --dtype")
-    if config.mapping().get("sliding_window") and config.mapping().get("use_sliding_window", True):
-        said.append("its sliding window is priced as full attention")
+    if config.mapping().get("attention_chunk_size"):
+        said.append("its attention chunks are priced as sliding windows of that length")
     return "; ".join(said)
 
 

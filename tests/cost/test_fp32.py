@@ -1,0 +1,60 @@
+"""A step in 32 bit, as a processor decodes: activations, KV and logits are 32 bit too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+import pytest
+from profiling.toy import MODEL
+
+from treeopt.cost import Dtype, ModelStep, Ngram, OperatorTimes, operators
+from treeopt.cost.base import FloatArray
+from treeopt.cost.fits.families import gemm_work
+from treeopt.cost.forward import Forward
+from treeopt.cost.gemm import Gemm
+
+
+@dataclass
+class Recorded:
+    """Kernels that take no time, and the bytes that copies were asked for."""
+
+    streams: list[FloatArray] = field(default_factory=list)
+
+    def stream_s(self, traffic_bytes: FloatArray) -> FloatArray:
+        self.streams.append(np.asarray(traffic_bytes, dtype=np.float64))
+        return np.zeros(np.shape(traffic_bytes))
+
+    def ridge_tokens(self, dtype: Dtype) -> float:
+        return 1.0
+
+
+def streams(dtype: Dtype) -> list[float]:
+    times = Recorded()
+    forward = Forward(network=MODEL, times=cast(OperatorTimes, times), dtype=dtype, tp=1)
+    forward.elementwise_s(np.array(3.0))
+    forward.top_guesses_s(np.array(3.0))
+    forward.compaction_s(np.array(2.0), np.array(4.0))
+    return [float(traffic) for traffic in times.streams]
+
+
+def test_copies_move_twice_the_bytes() -> None:
+    assert streams(Dtype.FP32) == [2 * traffic for traffic in streams(Dtype.BF16)]
+    assert streams(Dtype.FP8) == streams(Dtype.BF16)
+    # by hand, the last: K and V of 2 layers, 2 heads of 32, 2 x 4 tokens, read and written in 4 bytes
+    assert streams(Dtype.FP32)[-1] == 2 * 4 * (2 * 2 * 32) * 2 * (2 * 4)
+
+
+def test_weights_and_activations_of_a_gemm() -> None:
+    weight = Gemm(outputs=30, inputs=10)
+    assert operators.gemm(np.array(5.0), weight, Dtype.FP32).traffic_bytes == 4 * 300 + 4 * 5 * 40
+    fitted = gemm_work(np.array(5.0), np.array(30.0), np.array(10.0), 4)
+    assert fitted.traffic_bytes == 4 * 300 + 4 * 5 * 40
+    assert gemm_work(np.array(5.0), np.array(30.0), np.array(10.0), 1).traffic_bytes == 300 + 2 * 5 * 40
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("bf16", 2), ("fp8", 2), ("fp32", 4)])
+def test_the_kv_cache(dtype: str, size: int) -> None:
+    step = ModelStep(model=MODEL, times=cast(OperatorTimes, Recorded()), drafter=Ngram(), dtype=dtype)
+    assert step.kv_bytes(100) == 100 * 2 * 2 * 2 * 32 * size

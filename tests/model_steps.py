@@ -1,0 +1,108 @@
+"""Steps of shipped models for tests: by the datasheet, and by kernel times that fall and rise with every size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from treeopt.cost import (
+    DatasheetTimes,
+    Drafter,
+    DraftModel,
+    Dtype,
+    Eagle,
+    Eagle3,
+    EngineSteps,
+    Experts,
+    Medusa,
+    ModelStep,
+    Mtp,
+    Ngram,
+    OperatorTimes,
+    load_hardware,
+    load_model,
+)
+from treeopt.cost.attention import Attention
+from treeopt.cost.base import FloatArray
+from treeopt.cost.gemm import Gemm
+from treeopt.cost.timing import Family, FitError, Use
+
+PROFILES = Path(__file__).parents[1] / "profiles"
+
+StepKey = tuple[str, str, int]
+STEPS: list[StepKey] = [
+    ("llama-3.1-8b", "eagle", 1),
+    ("llama-3.3-70b", "model", 8),
+    ("llama-3.1-8b", "eagle3", 2),
+    ("llama-3.1-8b", "medusa", 2),
+    ("qwen3-30b-a3b", "mtp", 1),
+    ("qwen3-30b-a3b", "ngram", 2),
+    ("deepseek-v3", "mtp", 8),
+]
+
+
+@cache
+def step_of(model: str, drafter: str, tp: int) -> ModelStep:
+    """By the datasheet."""
+    kinds: dict[str, Drafter] = {
+        "eagle": Eagle(),
+        "eagle3": Eagle3(),
+        "medusa": Medusa(),
+        "mtp": Mtp(),
+        "ngram": Ngram(),
+        "model": DraftModel(model=load_model(PROFILES / "models" / "qwen3-0.6b.yaml")),
+    }
+    return ModelStep(
+        model=load_model(PROFILES / "models" / f"{model}.yaml"),
+        times=DatasheetTimes(hardware=load_hardware(PROFILES / "hardware" / "h100-sxm.yaml")),
+        drafter=kinds[drafter],
+        tp=tp,
+    )
+
+
+@cache
+def jagged_step_of(model: str, drafter: str, tp: int) -> ModelStep:
+    """By jagged times, in an engine that pads to captured sizes."""
+    step = step_of(model, drafter, tp)
+    engine = EngineSteps(step_s=1e-3, draft_pass_s=1e-5, capture_tokens=(1, 8, 64, 256), eager_s=0.05)
+    return replace(step, times=JaggedTimes(smooth=step.times), engine=engine)
+
+
+def wobble(size: FloatArray) -> FloatArray:
+    """0.6 to 1.4, elsewhere at every size."""
+    return 1.0 + 0.4 * np.sin(12.9898 * np.asarray(size))
+
+
+@dataclass(frozen=True, kw_only=True)
+class JaggedTimes:
+    """`OperatorTimes` as rough as measured ones: each family's error is its place among the families, in percent."""
+
+    smooth: OperatorTimes
+
+    def gemm_s(self, tokens: FloatArray, weight: Gemm, dtype: Dtype) -> FloatArray:
+        return self.smooth.gemm_s(tokens, weight, dtype) * wobble(tokens + weight.inputs)
+
+    def experts_s(self, tokens: FloatArray, experts: Experts, hidden: int, dtype: Dtype) -> FloatArray:
+        return self.smooth.experts_s(tokens, experts, hidden, dtype) * wobble(tokens)
+
+    def attention_s(self, requests: FloatArray, queries: FloatArray, keys: FloatArray, shape: Attention) -> FloatArray:
+        return self.smooth.attention_s(requests, queries, keys, shape) * wobble(requests * queries + keys)
+
+    def all_reduce_s(self, message_bytes: FloatArray, tp: int) -> FloatArray:
+        return self.smooth.all_reduce_s(message_bytes, tp) * wobble(message_bytes)
+
+    def stream_s(self, traffic_bytes: FloatArray) -> FloatArray:
+        return self.smooth.stream_s(traffic_bytes) * wobble(traffic_bytes)
+
+    def ridge_tokens(self, dtype: Dtype) -> float:
+        return self.smooth.ridge_tokens(dtype)
+
+    def error(self, family: Family, dtype: Dtype) -> FitError | None:
+        place = (1 + list(Family).index(family)) / 100
+        return FitError(median=place / 2, p90=place)
+
+    def beyond(self, family: Family, dtype: Dtype, use: Use) -> str | None:
+        return f"{family} {dtype} {use.tokens} {use.requests}x{use.queries} over {use.keys}, {use.message_bytes} B"

@@ -1,0 +1,34 @@
+"""The distinct values of an argument: most arguments of the search take few, and only those need a price."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from treeopt.cost.base import FloatArray, IntLike
+
+_MARKED: Final = 1 << 20
+
+
+class Axis(NamedTuple):
+    """Distinct values, rising, and the `[...]` place of each element of the argument among them."""
+
+    values: tuple[int, ...]
+    at: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, argument: IntLike | FloatArray) -> Axis:
+        """The axis of one argument of whole numbers >= 0, of any shape."""
+        array = np.asarray(argument, dtype=np.int64)
+        if array.size == 1:
+            return cls((int(array.item()),), np.zeros(array.shape, dtype=np.int64))
+        largest = int(array.max(initial=0))
+        if largest > _MARKED:
+            values, at = np.unique(array, return_inverse=True)
+            return cls(tuple(values.tolist()), at.reshape(array.shape))
+        # Sizes are small as a rule, and marking those that occur is far faster than sorting.
+        occurs = np.zeros(largest + 1, dtype=np.bool_)
+        occurs[array] = True
+        return cls(tuple(np.flatnonzero(occurs).tolist()), (np.cumsum(occurs) - 1)[array])

@@ -1,0 +1,198 @@
+"""What a serving engine takes beyond the kernels of a step: constants, and the sizes that it captured graphs for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from treeopt.cost.base import FloatArray
+from treeopt.documents import Field
+from treeopt.errors import InputError
+
+# What one step took more past the largest captured graph: 120.6 ms for 512 tokens of Llama-3.1-8B, where the steps of
+# 4 and 5 guesses before it (15.7, 17.5 ms) lead to 21.2 ms. Posted with vLLM pull request 32374.
+PUBLISHED_EAGER_S: Final = 0.0994
+
+_SECONDS: Final = ("step_s", "speculative_step_s", "draft_pass_s", "verified_token_s", "eager_s")
+_MAX_TOKENS: Final = 1 << 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepsEvidence:
+    """The served steps that the constants were fitted to, and how far off steps were that were left out of the fit.
+
+    Attributes:
+        model: the target that was served.
+        drafter: its drafter.
+        source: where the step times are from.
+        rows: how many step times.
+        max_tokens: largest B x N among them.
+        median: median absolute error of left-out steps, as a share.
+        p90: 90th percentile of the same.
+    """
+
+    model: str
+    drafter: str
+    source: str
+    rows: int
+    max_tokens: int
+    median: float
+    p90: float
+
+    @classmethod
+    def from_field(cls, field: Field) -> StepsEvidence:
+        """Read from the `evidence` of an `engine_steps` section.
+
+        Raises:
+            FileFormatError: a key that is missing or unknown, or a number out of range.
+        """
+        field.only(*(f.name for f in fields(cls)))
+        return cls(
+            model=field.get("model").text(),
+            drafter=field.get("drafter").text(),
+            source=field.get("source").text(),
+            rows=field.get("rows").integer(low=1),
+            max_tokens=field.get("max_tokens").integer(low=1),
+            median=field.get("median").number(low=0.0),
+            p90=field.get("p90").number(low=0.0),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSteps:
+    """Seconds that an engine adds to the kernels of a step.
+
+    Attributes:
+        step_s: per step.
+        speculative_step_s: per step that verifies more than the last token.
+        draft_pass_s: per pass of the drafter.
+        verified_token_s: per token of B x N.
+        capture_tokens: rising sizes, in tokens per step, that graphs were captured for: a step is padded to the next.
+        capture_limit: largest captured size where it is known without the others; None is the last of
+            `capture_tokens`, or no limit if there are none.
+        eager_s: per step past the largest captured size, whose kernels are launched one by one.
+        evidence: what the constants were fitted to; None if they were given.
+
+    Raises:
+        InputError: a negative time, or sizes that do not rise or exceed the limit.
+    """
+
+    step_s: float = 0.0
+    speculative_step_s: float = 0.0
+    draft_pass_s: float = 0.0
+    verified_token_s: float = 0.0
+    capture_tokens: tuple[int, ...] = ()
+    capture_limit: int | None = None
+    eager_s: float = 0.0
+    evidence: StepsEvidence | None = None
+
+    def __post_init__(self) -> None:
+        for name in _SECONDS:
+            if not getattr(self, name) >= 0.0:  # NaN too
+                raise InputError(f"{name}={getattr(self, name):g}", hint="an engine takes 0 seconds or more")
+        sizes = self.capture_tokens
+        if list(sizes) != sorted(set(sizes)) or any(size < 1 for size in sizes):
+            raise InputError(
+                f"capture sizes {_listed(sizes)}", hint="list each size once, smallest first, in tokens per step"
+            )
+        if self.capture_limit is not None and self.capture_limit < max(sizes, default=1):
+            raise InputError(
+                f"a capture limit of {self.capture_limit} tokens below the captured sizes {_listed(sizes)}",
+                hint="the limit is the largest captured size, 1 token or more",
+            )
+
+    @property
+    def largest_captured(self) -> int | None:
+        """The most tokens per step that a graph holds; None without a limit."""
+        return self.capture_limit or max(self.capture_tokens, default=None)
+
+    def with_captures(self, sizes: tuple[int, ...] | None, limit: int | None) -> EngineSteps:
+        """The same engine with other captured graphs; what is None stays, and sizes past a new limit go.
+
+        Without a measured `eager_s` the published one is taken (`PUBLISHED_EAGER_S`).
+
+        Raises:
+            InputError: as the class.
+        """
+        if sizes is None and limit is None:
+            return self
+        kept = self.capture_tokens if sizes is None else sizes
+        return replace(
+            self,
+            capture_tokens=tuple(size for size in kept if limit is None or size <= limit),
+            capture_limit=limit,
+            eager_s=self.eager_s or PUBLISHED_EAGER_S,
+        )
+
+    def padded(self, tokens: FloatArray) -> FloatArray:
+        """`[...]` tokens that the kernels run for `tokens`: the next captured size, `tokens` past the largest."""
+        if not self.capture_tokens:
+            return tokens
+        sizes = np.array((*self.capture_tokens, np.inf))
+        at = np.searchsorted(sizes, tokens)
+        return np.where(np.isinf(sizes[at]), tokens, sizes[at])
+
+    def time_s(
+        self, tokens: npt.NDArray[np.int64], *, speculative: npt.NDArray[np.bool_], passes: npt.NDArray[np.int64]
+    ) -> FloatArray:
+        """`[...]` seconds beyond the kernels.
+
+        Args:
+            tokens: `[...]` B x N, as verified and not padded.
+            speculative: `[...]` whether a step verifies more than the last token.
+            passes: `[...]` passes of the drafter.
+        """
+        taken = self.step_s + self.speculative_step_s * speculative + self.draft_pass_s * passes
+        if self.largest_captured is not None:
+            taken = taken + self.eager_s * (tokens > self.largest_captured)
+        return np.asarray(taken + self.verified_token_s * tokens, dtype=np.float64)
+
+    def notes(self, *, model: str, tokens: int) -> list[str]:
+        """Sentences on where the constants are used beyond what they were fitted to."""
+        found = []
+        served = self.evidence
+        if served and served.model != model:
+            found.append(f"engine constants were fitted to served steps of {served.model}, not of {model}")
+        if served and tokens > served.max_tokens:
+            found.append(f"engine constants were fitted to {served.max_tokens} tokens per step, asked for {tokens}")
+        limit = self.largest_captured
+        if self.eager_s == PUBLISHED_EAGER_S and limit is not None and tokens > limit:
+            found.append(
+                f"past {limit} tokens a step leaves the captured graphs: {self.eager_s * 1e3:.0f} ms are taken for it, "
+                "as published once for an 8B model; measure yours with treeopt profile fit --steps"
+            )
+        return found
+
+    @classmethod
+    def from_field(cls, field: Field) -> EngineSteps:
+        """Read from the `engine_steps` section of a hardware file; what is left out is 0 or none.
+
+        Raises:
+            FileFormatError: an unknown key, or a value out of range, with its line.
+        """
+        field.only(*(f.name for f in fields(cls)))
+        seconds = {name: field.get(name, 0.0).number(low=0.0, high=10.0) for name in _SECONDS}
+        sizes = [size.integer(low=1, high=_MAX_TOKENS) for size in field.get("capture_tokens", []).items()]
+        limit, evidence = field.get("capture_limit", None), field.get("evidence", None)
+        most = None if limit.value is None else limit.integer(low=1, high=_MAX_TOKENS)
+        served = None if evidence.value is None else StepsEvidence.from_field(evidence)
+        try:
+            return cls(**seconds, capture_tokens=tuple(sizes), capture_limit=most, evidence=served)
+        except InputError as error:
+            raise field.get("capture_tokens", None).error(str(error), hint=error.hint) from None
+
+    def document(self) -> dict[str, Any]:
+        """The section as `from_field` reads it, without what is 0 or none."""
+        found = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name)}
+        if self.capture_tokens:
+            found["capture_tokens"] = list(self.capture_tokens)
+        if self.evidence:
+            found["evidence"] = {f.name: getattr(self.evidence, f.name) for f in fields(self.evidence)}
+        return found
+
+
+def _listed(sizes: tuple[int, ...]) -> str:
+    return ", ".join(map(str, sizes)) or "none"
