@@ -7,7 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from treeopt.cost import Hardware, break_even_batch, load_hardware
+from treeopt.catalog import locate, shipped_names
+from treeopt.cost import (
+    DatasheetTimes,
+    Dtype,
+    EngineSteps,
+    Hardware,
+    ModelShape,
+    ModelStep,
+    Ngram,
+    break_even_batch,
+    load_hardware,
+)
+from treeopt.cost.hardware import save_hardware
 from treeopt.errors import FileFormatError, InputError
 
 PROFILE = """\
@@ -93,3 +105,65 @@ def test_a_broken_profile_names_the_line(old: str, new: str, line: int, message:
         load_hardware(path)
     assert str(caught.value).startswith(f"{path}:{line}: {message}")
     assert caught.value.hint
+
+
+def test_rates_without_fits_are_a_roofline_and_come_back_from_their_file(tmp_path: Path) -> None:
+    path, again = tmp_path / "tiny.yaml", tmp_path / "again.yaml"
+    path.write_text(PROFILE + "engine_steps: {step_s: 0.001, draft_pass_s: 0.0002, capture_tokens: [1, 2, 4]}\n")
+    hardware = load_hardware(path)
+    assert isinstance(hardware.operator_times(), DatasheetTimes)
+    assert hardware.engine_steps == EngineSteps(step_s=0.001, draft_pass_s=0.0002, capture_tokens=(1, 2, 4))
+    save_hardware(again, hardware)
+    assert load_hardware(again) == hardware
+    assert not again.with_suffix(".npz").exists()
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ("measurement: {engine: e}\n", "measurement: 'date' is missing"),
+        ("engine_steps: {step: 1}\n", "engine_steps.step: unknown key"),
+        ("fits: {}\nrows: {file: none.npz, sha256: x}\n", "'measurement' is missing"),
+    ],
+)
+def test_half_a_measured_profile_is_refused(section: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(PROFILE + section)
+    with pytest.raises(FileFormatError) as caught:
+        load_hardware(path)
+    assert message in str(caught.value)
+
+
+MEASURED = [name for name in shipped_names("hardware") if load_hardware(locate("hardware", name).path).fits]
+
+
+def test_measured_profiles_are_shipped() -> None:
+    assert {"h100-sxm-vllm-0.24", "h100-sxm-sglang-0.5.14", "h100-sxm-trtllm-1.3", "a100-sxm-vllm-0.14"} <= {*MEASURED}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_a_shipped_measured_profile_is_small_and_says_where_it_is_from(name: str) -> None:
+    path = locate("hardware", name).path
+    assert path.with_suffix(".npz").stat().st_size < 90_000
+    hardware = load_hardware(path)
+    assert hardware.measurement is not None
+    assert hardware.measurement.licence == "Apache-2.0"
+    assert "aiconfigurator-core 0.12.0" in hardware.measurement.numbers
+    assert hardware.measurement.command.startswith("treeopt profile fit --rows ")
+    assert "/tmp" not in path.read_text()
+
+
+@pytest.mark.parametrize("name", [name for name in MEASURED if name.startswith("h100")])
+def test_an_h100_is_an_h100(name: str, shipped_model: Callable[[str], ModelShape]) -> None:
+    """A Llama-3.1-8B step of one token streams 15 GB of weights: 5 to 8 ms, at twice the tokens hardly more."""
+    hardware = load_hardware(locate("hardware", name).path)
+    assert 2.7e12 <= hardware.bandwidth_bytes_per_s <= 2.95e12
+    assert 740e12 <= hardware.peak_flops[Dtype.BF16] <= 870e12
+    assert 3e-6 <= hardware.launch_s <= 4.5e-6
+    step = ModelStep(model=shipped_model("llama-3.1-8b"), times=hardware.operator_times(), drafter=Ngram())
+    one, two, many = (
+        step.terms(batch=batch, nodes=1, depth=0, widths=[0], context=1024).total_s for batch in (1, 2, 512)
+    )
+    assert 5e-3 < one < 8e-3
+    assert two < 1.1 * one
+    assert many > 3 * one

@@ -2,19 +2,55 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from treeopt.cost.dtype import Dtype
-from treeopt.documents import Document, Field, read_document
+from treeopt.cost.engine import EngineSteps
+from treeopt.cost.fits.collection import Fits
+from treeopt.cost.measured import MeasuredTimes
+from treeopt.cost.timing import OperatorTimes
+from treeopt.documents import Document, Field, dump_yaml, read_document, write_atomically
 from treeopt.errors import InputError
 
 HARDWARE_FORMAT: Final = "treeopt.hardware/1"
 _SOURCES: Final = ("datasheet", "measured")
 _RATES: Final = ("bandwidth_bytes_per_s", "peak_flops", "memory_bytes", "link_bandwidth_bytes_per_s", "launch_s")
+_MEASURED: Final = ("measurement", "rows", "fits")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """Where a measured profile is from.
+
+    Attributes:
+        engine: the serving engine and version whose kernels were timed.
+        date: of the fit.
+        numbers: who measured, and where the rows can be had.
+        licence: of the rows.
+        command: what made the profile from them.
+    """
+
+    engine: str
+    date: str
+    numbers: str
+    licence: str
+    command: str
+
+    @classmethod
+    def from_field(cls, field: Field) -> Measurement:
+        """Read from the `measurement` of a profile; all keys are needed.
+
+        Raises:
+            FileFormatError: a key that is missing or unknown, with its line.
+        """
+        names = [f.name for f in fields(cls)]
+        field.only(*names)
+        return cls(**{name: field.get(name).text() for name in names})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +65,9 @@ class Hardware:
         link_bandwidth_bytes_per_s: to the other GPUs, per direction.
         launch_s: what a kernel inside a CUDA graph costs beyond its work.
         sources: where each number is from, by field name.
+        measurement: where the fits are from; None without fits.
+        fits: the kernel times through measured rows; None where only the rates are known.
+        engine_steps: what the engine takes beyond kernels; None where nobody fitted it.
     """
 
     name: str
@@ -40,6 +79,9 @@ class Hardware:
     link_bandwidth_bytes_per_s: float
     launch_s: float
     sources: Mapping[str, str]
+    measurement: Measurement | None = None
+    fits: Fits | None = None
+    engine_steps: EngineSteps | None = None
 
     @classmethod
     def from_document(cls, document: Document) -> Hardware:
@@ -52,7 +94,9 @@ class Hardware:
         found = root.get("format")
         if found.text() != HARDWARE_FORMAT:
             raise found.error(f"'{found.text()}' is not a hardware file", hint=f"expected format: {HARDWARE_FORMAT}")
-        root.only("format", "name", "device", "source", *_RATES, "sources")
+        root.only("format", "name", "device", "source", *_RATES, "sources", *_MEASURED, "engine_steps")
+        has_fits = bool({*_MEASURED} & root.mapping().keys())
+        has_steps = "engine_steps" in root.mapping()
         return cls(
             name=root.get("name").text(),
             device=root.get("device").text(),
@@ -63,7 +107,34 @@ class Hardware:
             link_bandwidth_bytes_per_s=root.get("link_bandwidth_bytes_per_s").number(low=1),
             launch_s=root.get("launch_s").number(low=0, high=1),
             sources=_read_sources(root.get("sources")),
+            measurement=Measurement.from_field(root.get("measurement")) if has_fits else None,
+            fits=Fits.from_fields(root.get("fits"), root.get("rows")) if has_fits else None,
+            engine_steps=EngineSteps.from_field(root.get("engine_steps")) if has_steps else None,
         )
+
+    def operator_times(self) -> OperatorTimes:
+        """Times of single kernels: the measured ones, or the roofline of the rates where there are none."""
+        if self.fits is not None:
+            link = self.link_bandwidth_bytes_per_s
+            return MeasuredTimes(name=self.name, fits=self.fits, link_bandwidth_bytes_per_s=link)
+        from treeopt.cost.datasheet import DatasheetTimes  # it is made from a Hardware
+
+        return DatasheetTimes(hardware=self)
+
+    def document(self) -> dict[str, Any]:
+        """The GPU as a treeopt.hardware/1 file, all but the pointer to the rows file that `save_hardware` adds."""
+        return {
+            "format": HARDWARE_FORMAT,
+            "name": self.name,
+            "device": self.device,
+            "source": self.source,
+            **{key: getattr(self, key) for key in _RATES if key != "peak_flops"},
+            "peak_flops": {str(dtype): peak for dtype, peak in self.peak_flops.items()},
+            "sources": dict(self.sources),
+            **({"measurement": dict(vars(self.measurement))} if self.measurement else {}),
+            **({"engine_steps": self.engine_steps.document()} if self.engine_steps else {}),
+            **({"fits": self.fits.document()} if self.fits else {}),
+        }
 
     def flops_per_s(self, dtype: str) -> float:
         """Peak operations per second.
@@ -99,6 +170,20 @@ def load_hardware(path: Path) -> Hardware:
     return Hardware.from_document(read_document(path, what="hardware profile"))
 
 
+def save_hardware(path: Path, hardware: Hardware) -> None:
+    """Write a treeopt.hardware/1 file, and beside it the NPZ file with the curves of its fits.
+
+    Raises:
+        InputError: a file cannot be written.
+    """
+    document = hardware.document()
+    if hardware.fits is not None:
+        curves, archive = path.with_suffix(".npz"), hardware.fits.archive()
+        write_atomically(curves, archive, what="rows file of the hardware profile")
+        document["rows"] = {"file": curves.name, "sha256": hashlib.sha256(archive).hexdigest()}
+    write_atomically(path, dump_yaml(document), what="hardware profile")
+
+
 def _read_source(field: Field) -> str:
     if field.text() not in _SOURCES:
         raise field.error(f"unknown source '{field.text()}'", hint=f"known: {', '.join(_SOURCES)}")
@@ -106,7 +191,7 @@ def _read_source(field: Field) -> str:
 
 
 def _read_peaks(field: Field) -> Mapping[Dtype, float]:
-    field.only(*Dtype)
+    field.only(*(dtype for dtype in Dtype if dtype.arithmetic is dtype))
     if not field.mapping():
         raise field.error("no dtype at all", hint="give the dense peak of at least one dtype")
     return MappingProxyType({Dtype(key): field.get(key).number(low=1) for key in field.mapping()})

@@ -1,0 +1,1 @@
+"""Fits through measured kernel times: rows read and checked, forms, what near shapes add, the held-out error."""
