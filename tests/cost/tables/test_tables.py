@@ -1,0 +1,154 @@
+"""Engines' cost tables: read, written, read again; and what they must not hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from shared import SHARED, needs_shared
+
+from treeopt.cost.table import AdditiveTable, ChainTable, TableStep, TokenTable
+from treeopt.cost.tables.loading import CostTable, load_cost_table
+from treeopt.cost.tables.sglang import (
+    additive_table_json,
+    additive_table_of,
+    token_table_json,
+    token_table_of,
+)
+from treeopt.cost.tables.vllm import VllmTable, chain_table_of, read_vllm_table, vllm_table_json
+from treeopt.documents import read_document
+from treeopt.errors import FileFormatError, InputError
+from treeopt.ranks.position import PositionSurvival
+
+TOKENS = {"sample_batch_tokens": [8, 64, 512], "sample_steps_per_sec": [100.0, 80.0, 40.0], "max_batch_tokens": 1024}
+ADDITIVE = {
+    "bias_seconds": 0.006,
+    "bs_probes": [1, 64],
+    "alpha_seconds": [0.0, 0.002],
+    "m_probes": [8, 512],
+    "theta_seconds": [0.0, 0.01],
+}
+VLLM = {
+    "is_online": False,
+    "max_num_speculative_tokens": 3,
+    "acceptance_rate_per_pos": [0.73, 0.52, 0.35],
+    "batch_stats": {"1": {"0": 6.9, "1": 7.6, "3": 8.4}, "64": {"0": 9.8, "1": 12.1, "3": 17.0}},
+}
+
+
+@pytest.fixture
+def load(tmp_path: Path):
+    def load_value(value: Any) -> CostTable:
+        path = tmp_path / "table.json"
+        path.write_text(value if isinstance(value, str) else json.dumps(value))
+        return load_cost_table(path)
+
+    return load_value
+
+
+class Kernels:
+    """5 ms, 1 ms per 64 requests, 2 ms per 64 tokens: additive, so an additive table of it is exact."""
+
+    ridge_tokens = 300.0
+
+    def step_time_s(self, batch, nodes, depth, widths, context):
+        return 5e-3 + 1e-3 / 64 * batch + 2e-3 / 64 * batch * nodes + 0.0 * depth
+
+
+def test_sglang_steps_per_second_become_seconds(load) -> None:
+    found = load(TOKENS)
+    assert found.table == TokenTable(tokens=(8, 64, 512), step_s=(0.01, 0.0125, 0.025))
+    again = load(token_table_json(found.table))
+    assert again.table == found.table
+    assert set(json.loads(token_table_json(found.table))) == set(TOKENS)
+
+
+def test_sglang_additive_table_comes_back(load) -> None:
+    found = load(ADDITIVE)
+    assert isinstance(found.table, AdditiveTable)
+    assert found.table.seconds(np.array(64), np.array(8), np.array(7)) == pytest.approx(0.006 + 0.002 + 0.01)
+    assert json.loads(additive_table_json(found.table)) == ADDITIVE
+    assert load(additive_table_json(found.table)).table == found.table
+
+
+def test_vllm_table_comes_back_with_its_acceptance(load, tmp_path: Path) -> None:
+    path = tmp_path / "vllm.json"
+    path.write_text(json.dumps(VLLM))
+    found = read_vllm_table(read_document(path, what="table").root)
+    assert found.survival is not None
+    assert found.survival.mean_accepted_length == pytest.approx(2.6)
+    assert found.table.seconds(np.array(64), np.array(4), np.array(3)) == pytest.approx(17.0e-3)
+    written = json.loads(vllm_table_json(found))
+    # K = 2 was not measured: it is written as what lies between.
+    assert written["batch_stats"]["1"] == pytest.approx({"0": 6.9, "1": 7.6, "2": 8.0, "3": 8.4})
+    del written["batch_stats"]["1"]["2"], written["batch_stats"]["64"]["2"]
+    for batch, row in VLLM["batch_stats"].items():
+        assert written["batch_stats"][batch] == pytest.approx(row)
+    assert written["acceptance_rate_per_pos"] == pytest.approx(VLLM["acceptance_rate_per_pos"])
+    again = load(vllm_table_json(found)).table
+    assert again.step_s == pytest.approx(found.table.step_s)
+
+
+def test_tables_of_a_cost_model_price_what_it_prices() -> None:
+    cost = Kernels()
+    tokens = token_table_of(cost, batches=(1, 8, 64), nodes=4, context=0)
+    assert tokens.tokens == (4, 32, 256)
+    assert tokens.step_s == pytest.approx([5e-3 + 1e-3 / 64 * b + 2e-3 / 64 * 4 * b for b in (1, 8, 64)])
+    chains = chain_table_of(cost, batches=(1, 64), draft_tokens=(0, 1, 3), context=0)
+    assert chains.step_s[1] == pytest.approx([5e-3 + 1e-3 + 2e-3 * n for n in (1, 2, 3, 4)])
+    found = additive_table_of(cost, batches=(1, 8, 64), nodes=(1, 4, 8), context=0)
+    assert found.max_error < 1e-9
+    priced = TableStep(table=found.table, name="t").step_time_s(8, 4, 3, np.ones(3, dtype=np.int64), 0)
+    assert float(priced) == pytest.approx(5e-3 + 1e-3 / 8 + 1e-3)
+
+
+def test_rows_of_served_chains_are_a_table_too(tmp_path: Path) -> None:
+    path = tmp_path / "steps.csv"
+    path.write_text("batch,k,step_ms\n1,0,6.87\n1,3,9.41\n16,0,7.3\n16,3,9.95\n")
+    table = load_cost_table(path).table
+    assert isinstance(table, ChainTable)
+    assert table.seconds(np.array(16), np.array(4), np.array(3)) == pytest.approx(9.95e-3)
+    path.write_text("batch,nodes,depth,step_ms\n1,1,0,6.87\n1,8,3,9.41\n")
+    with pytest.raises(InputError, match=r"steps\.csv:3: a tree's time says nothing of other trees"):
+        load_cost_table(path)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (TOKENS | {"sample_batch_tokens": [8, 8, 512]}, "sample_batch_tokens: the samples do not rise"),
+        (TOKENS | {"sample_steps_per_sec": [100.0, 80.0]}, "2 values for 3 samples"),
+        (TOKENS | {"sample_steps_per_sec": [100.0, 80.0, -1.0]}, r"sample_steps_per_sec\[2\]: -1 is out of range"),
+        (TOKENS | {"max_batch_tokens": 256}, "max_batch_tokens: 256 is out of range"),
+        (TOKENS | {"max_tokens": 256}, "max_tokens: unknown key"),
+        (ADDITIVE | {"bias_seconds": 0.0}, "bias_seconds: 0 s"),
+        (ADDITIVE | {"alpha_seconds": [0.0, -0.1]}, "the smallest sum is not above 0 s"),
+        (VLLM | {"acceptance_rate_per_pos": [0.5, 0.6]}, "acceptance_rate_per_pos: the rates rise"),
+        (VLLM | {"batch_stats": {"1": {"0": 6.9, "1": 0.0076}}}, "as if given in a larger unit"),
+        (VLLM | {"batch_stats": {"1": {"0": -6.9}}}, "is no measurement"),
+        (VLLM | {"batch_stats": {}}, "no times"),
+        ({"anything": 1}, "no step times are known in it"),
+    ],
+)
+def test_a_table_that_cannot_be_right_is_refused(load, value: Any, says: str) -> None:
+    with pytest.raises(FileFormatError, match=says):
+        load(value)
+
+
+def test_a_vllm_table_without_acceptance_is_written_without(load) -> None:
+    table = VllmTable(table=ChainTable.from_cells({(1, 0): 0.007, (1, 1): 0.008}))
+    assert "acceptance_rate_per_pos" not in json.loads(vllm_table_json(table))
+    with_rates = VllmTable(table=table.table, survival=PositionSurvival(survival=np.array([0.5])))
+    assert json.loads(vllm_table_json(with_rates))["acceptance_rate_per_pos"] == [0.5]
+
+
+@needs_shared
+def test_the_shared_vllm_sample_is_read() -> None:
+    path = SHARED / "data" / "inputs" / "vllm_dynamic_speculative_config.json"
+    found = read_vllm_table(read_document(path, what="table").root)
+    assert found.survival is not None
+    assert found.survival.mean_accepted_length == pytest.approx(1 + 0.73 + 0.52 + 0.35 + 0.25 + 0.18)
+    assert found.table.seconds(np.array(64), np.array(6), np.array(5)) == pytest.approx(22.4e-3)

@@ -1,0 +1,159 @@
+"""`treeopt profile fit --steps` and `treeopt profile table`: step times in, and out as the tables that engines read."""
+
+from __future__ import annotations
+
+import json as json_format
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from treeopt.cli.options import parse_batches
+
+if TYPE_CHECKING:
+    from treeopt.cost import ModelShape, StepCost
+    from treeopt.cost.steps.profile import FittedSteps, Served
+
+
+def fit_steps(
+    steps: Sequence[Path],
+    *,
+    hardware: str,
+    model: str,
+    drafter: str,
+    dtype: str,
+    tp: int,
+    context: int,
+    capture_sizes: str | None,
+    name: str | None,
+    out: Path,
+    json: bool,
+) -> None:
+    """Fit what an engine takes beyond its kernels to served step times, and write the profile with it."""
+    from treeopt.catalog import locate
+    from treeopt.cli import console
+    from treeopt.cost.hardware import save_hardware
+    from treeopt.cost.steps.profile import fit_served
+    from treeopt.documents import refuse_overwriting
+
+    refuse_overwriting(out, *steps, locate("hardware", hardware).path)
+    served = _served(hardware, model, drafter, dtype, tp, context, capture_sizes)
+    with console.working("fitting"):
+        fitted = fit_served(steps, served, name=name or out.stem)
+    save_hardware(out, fitted.hardware)
+    if json:
+        typer.echo(json_format.dumps(_document(fitted), indent=2))
+    else:
+        from treeopt.render.steps import steps_report
+
+        console.result(steps_report(fitted))
+    console.notes([*fitted.findings, f"wrote {out}"])
+
+
+def table(
+    engine: Annotated[str, typer.Option(help="Whose table: vllm, sglang, or sglang-additive.")],
+    batches: Annotated[str, typer.Option(help="Batch sizes: 1,2,4,8 or 1-64.")],
+    draft_tokens: Annotated[str, typer.Option(help="K of the chains: 0,1,3,5 or 0-7; sglang takes one.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Write the table here.")],
+    cost: Annotated[
+        Path | None, typer.Option(help="Take the times from this table instead of a model.", show_default=False)
+    ] = None,
+    ranks: Annotated[
+        str | None, typer.Option(help="Rank profile whose acceptance goes into vLLM's table.", show_default=False)
+    ] = None,
+    hardware: Annotated[str, typer.Option(help="Hardware profile: a shipped name or a file.")] = "h100-sxm-vllm-0.24",
+    model: Annotated[str, typer.Option(help="Target: a shipped name, or a Hugging Face config.json.")] = "llama-3.1-8b",
+    drafter: Annotated[str, typer.Option(help="eagle, medusa, mtp, ngram, or model:NAME.")] = "eagle",
+    context: Annotated[int, typer.Option(min=0, help="Committed tokens per request, L.")] = 2048,
+    dtype: Annotated[str, typer.Option(help="Weights and arithmetic.")] = "bf16",
+    tp: Annotated[int, typer.Option(help="Tensor-parallel GPUs.")] = 1,
+) -> None:
+    """Write step times as the table that an engine plans its drafts by."""
+    from treeopt.catalog import locate
+    from treeopt.cli import console
+    from treeopt.cost.tables.loading import load_cost_table
+    from treeopt.cost.tables.writing import write_table
+    from treeopt.documents import refuse_overwriting, write_atomically
+    from treeopt.ranks.profile import load_profile
+
+    refuse_overwriting(out, *([cost] if cost else []))
+    acceptance = load_profile(locate("ranks", ranks).path).model() if ranks else None
+    notes: tuple[str, ...] = ()
+    step: StepCost
+    if cost is None:
+        step = _step(_served(hardware, model, drafter, dtype, tp, context, None))
+    else:
+        found = load_cost_table(cost)
+        step, notes = found.step(), found.findings
+    written = write_table(
+        engine,
+        step,
+        batches=parse_batches(batches),
+        draft_tokens=parse_batches(draft_tokens),
+        context=context,
+        ranks=acceptance,
+    )
+    write_atomically(out, written.text, what="cost table")
+    console.notes([*notes, *written.notes, f"wrote {out}"])
+
+
+def _served(
+    hardware: str, model: str, drafter: str, dtype: str, tp: int, context: int, capture_sizes: str | None
+) -> Served:
+    from treeopt.catalog import locate
+    from treeopt.cost import load_hardware, load_model, parse_drafter
+    from treeopt.cost.steps.profile import Served
+
+    def find(name: str) -> ModelShape:
+        return load_model(locate("models", name).path)
+
+    return Served(
+        hardware=load_hardware(locate("hardware", hardware).path),
+        model=find(model),
+        drafter=parse_drafter(drafter, load_model=find),
+        dtype=dtype,
+        tp=tp,
+        context=context,
+        capture_tokens=parse_batches(capture_sizes) if capture_sizes else (),
+    )
+
+
+def _step(served: Served) -> StepCost:
+    from treeopt.cost import EngineSteps, ModelStep
+
+    return ModelStep(
+        model=served.model,
+        times=served.hardware.operator_times(),
+        drafter=served.drafter,
+        dtype=served.dtype,
+        tp=served.tp,
+        engine=served.hardware.engine_steps or EngineSteps(),
+    )
+
+
+def _document(fitted: FittedSteps) -> dict[str, Any]:
+    fit = fitted.fit
+    return {
+        "format": "treeopt.steps-fit/1",
+        "name": fitted.hardware.name,
+        "engine_steps": fitted.hardware.engine_steps.document() if fitted.hardware.engine_steps else None,
+        "rows": len(fit.rows),
+        "in_sample_mean": fit.in_sample,
+        "held_out": vars(fit.held_out),
+        "held_out_reselected": vars(fit.reselected),
+        "candidates": [{"constants": list(c.constants), **vars(c.held_out)} for c in fit.candidates],
+        "payoffs": [
+            {
+                "batch": p.step.batch,
+                "nodes": p.step.nodes,
+                "depth": p.step.depth,
+                "break_even_tokens": p.break_even_tokens,
+                "tokens_per_step": p.step.tokens_per_step,
+                "speedup": p.speedup,
+                "pays": p.pays,
+            }
+            for p in fitted.payoffs
+        ],
+        "findings": list(fitted.findings),
+    }

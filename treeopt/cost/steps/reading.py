@@ -1,0 +1,36 @@
+"""Files of served step times, whatever their kind, as checked rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from treeopt.cost.steps.bench_rows import read_bench_steps
+from treeopt.cost.steps.checks import Checked, checked
+from treeopt.cost.steps.csv_rows import read_csv_steps
+from treeopt.cost.steps.served import ServedStep
+from treeopt.errors import FileFormatError
+from treeopt.ranks.importers.files import SourceFile
+
+
+def read_steps(paths: Sequence[Path]) -> Checked:
+    """The rows of all files together, without copies, with what was found odd.
+
+    Raises:
+        InputError: a file cannot be read.
+        FileFormatError: it holds no step times, or one that cannot be right (file and line).
+    """
+    return checked([row for path in paths for row in _read(path)])
+
+
+def _read(path: Path) -> list[ServedStep]:
+    rows = read_csv_steps(path) if is_csv(path) else read_bench_steps(path)
+    if not rows:
+        raise FileFormatError(f"{path}: a header and no rows", hint="give at least one measured step per line")
+    return rows
+
+
+def is_csv(path: Path) -> bool:
+    """Whether a file of numbers is CSV rather than JSON, told from its first character."""
+    head = next(SourceFile(path).chunks(), b"").lstrip()
+    return head[:1] not in (b"{", b"[")
