@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from treeopt.decode.dump import FORMAT
+from treeopt.tree import DraftTree
+
+PATHS = [[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0]]
+TREE = DraftTree(tuple(tuple(path) for path in PATHS))
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    path = tmp_path / "tree.json"
+    path.write_text(json.dumps(PATHS))
+    return path
+
+
+def dumped(path: Path, **changes: Any) -> Path:
+    right = {"mask": TREE.step_mask(3).tolist(), "positions": TREE.positions(3).tolist(), "accepted": [0, 1, 4]}
+    path.write_text(json.dumps({"format": FORMAT, "prefix_len": 3, **right, **changes}))
+    return path
+
+
+def test_a_plan_is_verified_bucket_by_bucket(run: Callable[..., Any], plan: Path) -> None:
+    pytest.importorskip("torch")
+    ran = run("verify", plan)
+    assert ran.code == 0, ran.err
+    assert "toy transformer" in ran.out
+    assert "float64 on cpu; attention: torch" in ran.out
+    assert "FAILED" not in ran.out
+    found = json.loads(run("verify", plan, "--json").out)
+    assert (found["format"], found["passed"], found["rule"], found["exact"]) == (
+        "treeopt.verification/1",
+        True,
+        "greedy",
+        True,
+    )
+    checks = [check for report in found["trees"] for check in report["checks"]]
+    assert all(check["passed"] for check in checks)
+    assert max(check["worst"] for check in checks) < 1e-12
+    assert {check["name"] for check in checks} >= {"distribution of every path", "parent gathering, every rule"}
+    one = json.loads(run("verify", plan, "--batch", "1", "--json", "--seed", "3").out)
+    assert [report["where"] for report in one["trees"]] == ["batch 1"]
+    assert len(one["trees"]) < len(found["trees"])
+
+
+def test_a_step_that_is_wrong_ends_with_three(
+    run: Callable[..., Any], tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    from treeopt.decode.cache import SlotCache
+
+    monkeypatch.setattr(SlotCache, "compact", lambda *args, **kwargs: None)
+    ran = run("verify", tree)
+    assert ran.code == 3
+    failed = [line for line in ran.out.splitlines() if "FAILED in 1" in line]
+    assert any(line.startswith("cache after compaction, in place") for line in failed)
+    assert not any(line.startswith("cache after compaction, by copy") for line in failed)
+    assert not json.loads(run("verify", tree, "--json").out)["passed"]
+
+
+def test_an_approximate_rule_is_called_so(run: Callable[..., Any], plan: Path) -> None:
+    pytest.importorskip("torch")
+    typical = plan.with_name("typical.yaml")
+    typical.write_text(plan.read_text().replace("{rule: greedy, exact: true}", "{rule: typical, exact: false}"))
+    assert "typical" in typical.read_text()
+    ran = run("verify", typical, "--batch", "64")
+    assert ran.code == 0
+    assert "typical (approximate)" in ran.out
+    assert "does not follow the target's law" in ran.err
+
+
+def test_another_engines_step(run: Callable[..., Any], tree: Path, tmp_path: Path) -> None:
+    right = run("verify", tree, "--dump", dumped(tmp_path / "right.json"))
+    assert right.code == 0
+    assert "no difference" in right.out
+    sequential = dumped(tmp_path / "wrong.json", positions=list(range(3, 11)), mask=np.tri(8, 11, 3).tolist())
+    wrong = run("verify", tree, "--dump", sequential)
+    assert wrong.code == 3
+    lines = wrong.out.splitlines()
+    first, second = (next(i for i, line in enumerate(lines) if name in line) for name in ("sibling", "sequential"))
+    assert first < second
+    found = json.loads(run("verify", tree, "--dump", sequential, "--json").out)
+    assert found["format"] == "treeopt.diagnosis/1"
+    assert found["differences"][0]["name"] == "sibling visible"
+    assert found["checked"] == ["mask", "positions", "accepted"]
+
+
+def test_the_example_that_it_writes_shows_no_difference(run: Callable[..., Any], plan: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    out = tmp_path / "dump.npz"
+    ran = run("verify", plan, "--batch", "1", "--write-dump", out)
+    assert (ran.code, ran.out) == (0, "")
+    assert f"wrote {out}" in ran.err
+    with np.load(out) as archive:
+        assert str(archive["format"]) == FORMAT
+        assert len(archive["accepted"]) > 1
+    assert run("verify", plan, "--batch", "1", "--dump", out).code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--dump", "none.npz"], ["none.npz: no such file"]),
+        (["--batch", "4"], ["a bare tree has no batch sizes"]),
+        (["--dtype", "int8"], ["dtype 'int8'", "bfloat16"]),
+        (["--context", "0"], ["a context of 0 tokens"]),
+    ],
+)
+def test_wrong_input(
+    run: Callable[..., Any], wrong: Callable[..., None], tree: Path, arguments: list[str], words: list[str]
+) -> None:
+    wrong(run("verify", tree, *arguments), *words)
+
+
+def test_what_needs_one_tree(run: Callable[..., Any], wrong: Callable[..., None], plan: Path, tmp_path: Path) -> None:
+    wrong(run("verify", plan, "--dump", dumped(tmp_path / "d.json")), "trees", "add --batch B")
+    wrong(run("verify", plan, "--write-dump", plan, "--batch", "1"), "is an input of this command")
+
+
+def test_a_model_that_is_not_there(run: Callable[..., Any], wrong: Callable[..., None], tree: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    wrong(run("verify", tree, "--model", "./nowhere"), "no such model")
+
+
+def test_the_kernel_in_the_interpreter(tree: Path) -> None:
+    """In a process of its own: Triton reads the variable once, when it is imported."""
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    environment.pop("TRITON_INTERPRET", None)
+    program = "import sys; from treeopt.cli import main; sys.argv[0] = 'treeopt'; main()"
+    arguments = ["verify", str(tree), "--attention", "triton", "--json"]
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, env=environment, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    assert found["attention"] == "Triton kernel, interpreted on the CPU"
+    assert found["dtype"] == "float32"
+    assert found["passed"]
+    errors = {check["name"]: check["worst"] for check in found["trees"][0]["checks"]}
+    assert 0 < errors["distribution of every path"] < 1e-3
+    assert "cache after compaction, by the kernel" in errors

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from decode.models import BUSHY, noisy, toy
+
+from treeopt.decode.batch import TreeBatch
+from treeopt.decode.drafters import FixedDrafter, ListGuesses, LookupDrafter, ModelDrafter
+from treeopt.decode.drafting import Level, draft
+from treeopt.decode.draws import RandomDraws
+from treeopt.decode.rules import Siblings
+from treeopt.tree import DraftTree
+
+TEXTS = [[1, 2, 3], [4, 5, 6, 7, 8], [9]]
+ROWS = np.arange(3)
+V = 16
+
+
+def test_ranks_go_to_their_nodes() -> None:
+    """A tree with rank gaps gets the guesses of its ranks; the root is the last committed token."""
+    tree = DraftTree(((0,), (2,), (2, 1)))
+    found = draft(FixedDrafter([7, 5, 3], vocabulary_size=V), TreeBatch.of([tree]), [[1, 9]], rows=np.array([0]))
+    assert found.tokens.tolist() == [[9, 7, 3, 5]]
+    assert found.q is None
+
+
+def test_nothing_follows_a_guess_that_is_not_there() -> None:
+    found = draft(
+        FixedDrafter([7], vocabulary_size=V),
+        TreeBatch.of([DraftTree(((0,), (1,), (1, 0), (0, 0)))]),
+        [[1]],
+        rows=np.array([0]),
+    )
+    assert found.tokens.tolist() == [[1, 7, -1, 7, -1]]
+
+
+def test_drawn_siblings_differ_without_replacement() -> None:
+    trees = TreeBatch.repeat(DraftTree.from_widths([3, 2]), 50)
+    drafter = FixedDrafter([1, 2, 3, 4], vocabulary_size=V)
+    draws = RandomDraws(np.random.default_rng(0))
+    texts, rows = [[0]] * 50, np.arange(50)
+    distinct = draft(drafter, trees, texts, rows=rows, siblings=Siblings.DISTINCT, draws=draws)
+    independent = draft(drafter, trees, texts, rows=rows, siblings=Siblings.INDEPENDENT, draws=draws)
+    assert all(len(set(row[1:4])) == 3 for row in distinct.tokens)
+    assert any(len(set(row[1:4])) < 3 for row in independent.tokens)
+    assert distinct.q is not None
+    assert np.allclose(distinct.q[:, :4, 1:5], np.array([8, 4, 2, 1]) / 15)
+    assert not distinct.q[:, 4:].any()  # leaves have drawn nothing
+
+
+@pytest.mark.parametrize("rows", [np.arange(3), np.array([2, 0, 5])])
+def test_a_model_drafts_what_it_would_say_to_the_whole_text(rows: np.ndarray) -> None:
+    """With its cache, over several steps that accept different paths, against passes over whole texts."""
+    pytest.importorskip("torch")
+    model = toy(3)
+    drafter = ModelDrafter(model, vocabulary_size=V)
+    texts = [list(text) for text in TEXTS]
+    chosen = [BUSHY, DraftTree.chain(3), DraftTree(((0,), (1,), (1, 0), (1, 1), (1, 1, 0)))]
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        trees = TreeBatch.of(chosen)
+        found = draft(drafter, trees, texts, rows=rows).tokens
+        for b, tree in enumerate(chosen):
+            for node in range(1, len(tree)):
+                path = np.flatnonzero(tree.ancestor_mask[node])
+                before = [*texts[b], *found[b, path[1:-1]].tolist()]
+                order = np.argsort(-model.reference(np.array(before))[-1].numpy())
+                assert found[b, node] == order[tree.ranks[node]]
+            node = int(rng.integers(len(tree)))  # accept any path, and a bonus that nobody guessed
+            texts[b] += [*found[b, np.flatnonzero(tree.ancestor_mask[node])[1:]].tolist(), int(rng.integers(V))]
+
+
+def test_a_row_may_get_another_text() -> None:
+    pytest.importorskip("torch")
+    model = toy(3)
+    drafter, trees = ModelDrafter(model, vocabulary_size=V), TreeBatch.of([DraftTree.chain(2)])
+    for text in ([1, 2, 3], [1, 2, 3], [1, 2], [5, 6, 7, 8], [5]):
+        (found,) = draft(drafter, trees, [text], rows=np.array([0])).tokens
+        assert found[1] == model.reference(np.array(text))[-1].argmax()
+
+
+def level(text: list[int]) -> Level:
+    zero = np.zeros(1, dtype=np.int64)
+    return Level(
+        rows=zero,
+        texts=[text],
+        trees=TreeBatch.of([DraftTree.chain(1)]),
+        tokens=np.array([[text[-1], -1]]),
+        depth=0,
+        request=zero,
+        node=zero,
+    )
+
+
+def test_lookup_by_hand() -> None:
+    # After 1 2 came 3 twice and 4 once.
+    guesses = LookupDrafter(longest=2, vocabulary_size=V).guesses(level([1, 2, 3, 1, 2, 4, 1, 2, 3, 9, 1, 2]))
+    assert guesses.top(3).tolist() == [[3, 4, -1]]
+    assert guesses.distribution()[0, [3, 4]].tolist() == pytest.approx([2 / 3, 1 / 3])
+    nothing = LookupDrafter(longest=2, vocabulary_size=V).guesses(level([1, 2]))
+    assert nothing.top(2).tolist() == [[-1, -1]]
+
+
+def test_noise_depends_on_the_text_alone() -> None:
+    pytest.importorskip("torch")
+    one, other = noisy(toy(3)), noisy(toy(3))
+    first = one.guesses(level([1, 2, 3])).distribution()
+    one.guesses(level([4]))
+    assert (other.guesses(level([1, 2, 3])).distribution() == first).all()
+    assert (one.guesses(level([1, 2, 4])).distribution() != first).any()
+
+
+def test_lists_break_ties_by_token() -> None:
+    assert ListGuesses(np.array([[0.25, 0.5, 0.25, 0.0]])).top(5).tolist() == [[1, 0, 2, -1, -1]]

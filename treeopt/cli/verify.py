@@ -1,0 +1,103 @@
+"""`treeopt verify`: the trees of a plan checked path by path, or another engine's step diagnosed."""
+
+from __future__ import annotations
+
+import json as json_format
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from treeopt.cli.options import Json
+
+if TYPE_CHECKING:
+    from treeopt.verify import Diagnosis, Verification
+
+DIFFERENT = 3  # exit code
+
+
+def verify(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan, a tree file or a path list.")],
+    dump: Annotated[
+        Path | None, typer.Option(help="Diagnose this step of another engine: NPZ or JSON.", show_default=False)
+    ] = None,
+    write_dump: Annotated[
+        Path | None, typer.Option(help="Write a right step in that format, as an example.", show_default=False)
+    ] = None,
+    batch: Annotated[int | None, typer.Option(help="Which bucket of a plan.", show_default=False)] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="A model directory, .gguf file or hub id; without it a toy model.", show_default=False),
+    ] = None,
+    attention: Annotated[
+        Literal["torch", "triton"], typer.Option(help="What computes the tree's attention.")
+    ] = "torch",
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
+    dtype: Annotated[str, typer.Option(help="auto, float64, float32, bfloat16 or float16.")] = "auto",
+    context: Annotated[int, typer.Option(help="Prefix length L.")] = 16,
+    seed: Annotated[int, typer.Option(help="Seed of the tokens, and of the toy's weights.")] = 0,
+    json: Json = False,
+) -> None:
+    """Check every tree of a plan path by path against plain decoding; exit code 3 if something differs."""
+    from treeopt.documents import refuse_overwriting
+    from treeopt.verify import Settings, diagnose_dump, verify_plan, write_example
+
+    if dump is not None:
+        _diagnosis(diagnose_dump(plan, dump, batch=batch), json)
+        return
+    settings = Settings(model=model, attention=attention, device=device, dtype=dtype, context=context, seed=seed)
+    from treeopt.cli import console
+
+    if write_dump is not None:
+        refuse_overwriting(write_dump, plan)
+        write_example(plan, write_dump, settings, batch=batch)
+        console.notes([f"wrote {write_dump}"])
+        return
+    with console.working("verifying"):
+        found = verify_plan(plan, settings, batch=batch)
+    _verification(found, json)
+
+
+def _verification(found: Verification, json: bool) -> None:
+    if json:
+        document = {"format": "treeopt.verification/1", "passed": found.passed, **asdict(found)}
+        for tree, report in zip(document["trees"], found.trees, strict=True):
+            for entry, check in zip(tree["checks"], report.checks, strict=True):
+                entry["passed"] = check.passed
+                entry["worst"] = _finite(check.worst)
+        typer.echo(json_format.dumps(document, indent=2))
+    else:
+        from treeopt.cli import console
+        from treeopt.render.verification import tree_table, verification_heading, verification_table
+
+        console.result(verification_heading(found), "", tree_table(found), "", verification_table(found))
+        if not found.exact:
+            console.notes([f"{found.rule}: what is checked is the step; the output does not follow the target's law"])
+    if not found.passed:
+        raise typer.Exit(DIFFERENT)
+
+
+def _diagnosis(found: Diagnosis, json: bool) -> None:
+    if json:
+        document: dict[str, Any] = {
+            "format": "treeopt.diagnosis/1",
+            "tree": found.where,
+            "nodes": found.nodes,
+            "checked": list(found.contents),
+            "differences": [difference._asdict() for difference in found.differences],
+        }
+        typer.echo(json_format.dumps(document, indent=2))
+    else:
+        from treeopt.cli import console
+        from treeopt.render.verification import diagnosis_table
+
+        checked = f"{found.where}, {found.nodes} nodes; in the dump: {', '.join(found.contents) or 'nothing to check'}"
+        console.result(checked, "")
+        console.result(diagnosis_table(found) if found.differences else "no difference in what the dump holds")
+    if found.differences:
+        raise typer.Exit(DIFFERENT)
+
+
+def _finite(value: float) -> float | None:
+    return value if value < float("inf") else None

@@ -1,0 +1,55 @@
+"""Attention of a step's tokens over the slots of their requests: the seam at which a kernel is plugged in."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, Protocol
+
+from treeopt.decode.step import Step
+from treeopt.extras import require
+
+
+class Attention(Protocol):
+    """An attention function."""
+
+    def __call__(self, q: Any, keys: Any, values: Any, mask: Any, step: Step) -> Any:
+        """`[A, H, M, D]` queries over `[A, H_kv, S, D]` slots to `[A, H, M, D]`.
+
+        The slots already hold the step's own keys and values, at `step.starts + i`. `mask [A, M, S]` (torch, bool)
+        says what each token sees; a kernel that needs the structure instead finds it in `step.trees` and `step.starts`.
+        """
+
+
+def masked_attention(q: Any, keys: Any, values: Any, mask: Any, step: Step) -> Any:
+    """The plain way, in the precision of its inputs; see `Attention`."""
+    group = q.shape[1] // keys.shape[1]
+    keys, values = keys.repeat_interleave(group, dim=1), values.repeat_interleave(group, dim=1)
+    scores = q @ keys.transpose(2, 3) / math.sqrt(q.shape[-1])
+    return scores.masked_fill(~mask[:, None], -math.inf).softmax(-1) @ values
+
+
+def kernel_attention(impl: Literal["triton", "torch"] = "triton") -> Attention:
+    """Attention by `treeopt.kernels`: a tree's nodes by the kernel, plain text (which engines prefill) the plain way.
+
+    Args:
+        impl: "triton", which runs on a CPU only under Triton's interpreter, or "torch", the kernel's reference.
+    """
+    torch = require("torch", extra="gpu")
+    from treeopt.kernels.attention import tree_attention
+    from treeopt.kernels.cache import ContiguousCache
+    from treeopt.kernels.trees import NodeTrees
+
+    def attend(q: Any, keys: Any, values: Any, mask: Any, step: Step) -> Any:
+        if step.trees is None:
+            return masked_attention(q, keys, values, mask, step)
+        there = torch.arange(q.shape[2]) < torch.as_tensor(step.counts)[:, None]
+        there = there.to(q.device)
+        lengths = torch.as_tensor(step.starts, dtype=torch.int32, device=q.device)
+        cache = ContiguousCache(k=keys.transpose(1, 2), v=values.transpose(1, 2), lengths=lengths)
+        trees = NodeTrees.from_parents([tree.parents.tolist() for tree in step.trees.trees], device=q.device)
+        found = tree_attention(q.transpose(1, 2)[there], None, None, cache, trees, impl=impl)
+        out = q.new_zeros(q.transpose(1, 2).shape)
+        out[there] = found.out
+        return out.transpose(1, 2)
+
+    return attend

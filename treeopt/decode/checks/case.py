@@ -1,0 +1,137 @@
+"""One tree behind one prefix, and what plain decoding says about every path of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from treeopt.decode.batch import TreeBatch
+from treeopt.decode.cache import SlotCache
+from treeopt.decode.models import Model, as_float64
+from treeopt.decode.step import text_step, tree_step
+from treeopt.extras import require
+from treeopt.ranks.model import FloatArray, IntArray
+from treeopt.tree import DraftTree
+
+NOISE_FACTOR: Final = 8.0
+EPSILONS: Final = 8.0
+PLAIN_EPSILONS: Final = 64.0  # two plain ways were 4 to 13 apart, from a toy in float64 to SmolLM2-135M in float32
+
+
+class Plain(NamedTuple):
+    """What plain decoding says: `logits [N, V]` after each node, from passes over whole texts without a cache;
+    `stepwise [N, V]` the same token by token through a cache; the `cache` of that, with one row per leaf; and
+    `at_once`, the cache of one pass over each leaf's text."""
+
+    logits: FloatArray
+    stepwise: FloatArray
+    cache: SlotCache
+    at_once: SlotCache
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Case:
+    """A tree with tokens `[N]`, the root's first, behind a prefix `[L]` of committed tokens.
+
+    With `kernels` the compaction kernel is checked too; which attention runs is the model's matter.
+    """
+
+    model: Model
+    tree: DraftTree
+    prefix: IntArray
+    tokens: IntArray
+    kernels: bool = False
+
+    @cached_property
+    def leaves(self) -> tuple[int, ...]:
+        """The nodes without children: their paths cover the tree."""
+        return tuple(node for node, kids in enumerate(self.tree.children) if not kids)
+
+    def path(self, node: int) -> IntArray:
+        """The nodes from the root to a node, both included."""
+        return np.flatnonzero(self.tree.ancestor_mask[node])
+
+    def row_of(self, node: int) -> int:
+        """The first leaf below a node, as a row of the plain cache."""
+        below = [i for i, leaf in enumerate(self.leaves) if self.tree.ancestor_mask[leaf, node]]
+        return below[0]
+
+    @cached_property
+    def plain(self) -> Plain:
+        """Plain decoding along every path."""
+        texts = [[*self.prefix.tolist(), *self.tokens[self.path(leaf)].tolist()] for leaf in self.leaves]
+        L, rows = len(self.prefix), np.arange(len(texts))
+        none = np.zeros(len(texts), dtype=np.int64)
+        logits = np.zeros((len(self.tree), self.model.vocabulary_size))
+        stepwise = np.zeros_like(logits)
+        for leaf, text in zip(self.leaves, texts, strict=True):
+            logits[self.path(leaf)] = as_float64(self.model.reference(np.array(text))[L:])
+        at_once, cache = SlotCache(), SlotCache()
+        self.model.forward(text_step(texts, lengths=none, rows=rows), at_once, at=none)
+        if L:
+            self.model.forward(text_step([text[:L] for text in texts], lengths=none, rows=rows), cache, at=none)
+        for depth in range(self.tree.depth + 1):
+            running = np.array([i for i, text in enumerate(texts) if L + depth < len(text)])
+            step = text_step([[texts[i][L + depth]] for i in running], lengths=none[running] + L + depth, rows=running)
+            found = as_float64(self.model.forward(step, cache))[:, 0]
+            stepwise[[self.path(self.leaves[i])[depth] for i in running]] = found
+        return Plain(logits, stepwise, cache, at_once)
+
+    @cached_property
+    def noise(self) -> float:
+        """What two plain ways to compute the logits differ by: at once without a cache, and token by token with one."""
+        return float(np.abs(self.plain.logits - self.plain.stepwise).max())
+
+    @cached_property
+    def allowed_noise(self) -> float:
+        """What they may differ by: if they differ by more, plain decoding itself is wrong."""
+        return PLAIN_EPSILONS * self._epsilon * float(np.abs(self.plain.logits).max())
+
+    @cached_property
+    def allowed_logits(self) -> float:
+        """What a tree may differ by: some times what two plain ways do, or some roundings of the largest logit."""
+        least = EPSILONS * self._epsilon * float(np.abs(self.plain.logits).max())
+        return max(least, NOISE_FACTOR * min(self.noise, self.allowed_noise))
+
+    @cached_property
+    def allowed_cache(self) -> float:
+        """The same for keys and values, between the two plain caches."""
+        plain, lengths = self.plain, [len(self.prefix) + len(self.path(leaf)) for leaf in self.leaves]
+        noise = largest = 0.0
+        for row, length in enumerate(lengths):
+            noise = max(noise, cache_difference(plain.cache, row, plain.at_once, row, length))
+            for layer in plain.cache.committed(row, length):
+                largest = max(largest, *(float(values.abs().max()) for values in layer))
+        least, most = (n * self._epsilon * largest for n in (EPSILONS, PLAIN_EPSILONS))
+        return max(least, NOISE_FACTOR * min(noise, most))
+
+    @property
+    def _epsilon(self) -> float:
+        return float(require("torch", extra="gpu").finfo(self.model.dtype).eps)
+
+    def run(self, tokens: IntArray | None = None) -> TreeRun:
+        """The tree step, behind a prefilled prefix."""
+        chosen = self.tokens if tokens is None else tokens
+        cache, row, L = SlotCache(), np.zeros(1, dtype=np.int64), len(self.prefix)
+        if L:
+            self.model.forward(text_step([self.prefix.tolist()], lengths=row, rows=row), cache, at=row)
+        step = tree_step(TreeBatch.of([self.tree]), chosen[None], lengths=row + L, rows=row)
+        return TreeRun(self.model.forward(step, cache)[0], cache)
+
+
+class TreeRun(NamedTuple):
+    """Logits `[N, V]` (torch) and the cache right after a tree step, with one row."""
+
+    logits: Any
+    cache: SlotCache
+
+
+def cache_difference(a: SlotCache, row_a: int, b: SlotCache, row_b: int, length: int) -> float:
+    """The largest difference between two requests' first `length` slots."""
+    pairs = zip(a.committed(row_a, length), b.committed(row_b, length), strict=True)
+    return max(
+        (float((x - y).abs().max()) for ours, theirs in pairs for x, y in zip(ours, theirs, strict=True)), default=0.0
+    )
