@@ -1,0 +1,1 @@
+"""Timing the kernels of a step on the device at hand."""
