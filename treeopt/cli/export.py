@@ -2,39 +2,114 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import json as json_format
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treeopt.cli.options import Out, PlanFile
-from treeopt.errors import InputError, UnknownNameError
+from treeopt.cli.options import Json, Out
+
+if TYPE_CHECKING:
+    from treeopt.engines.exporting import Export
+    from treeopt.engines.fitting import Loss
 
 
 def export(
-    plan: PlanFile,
-    engine: Annotated[str, typer.Option(help="paths: the list that Medusa, EAGLE-1 and Hydra load.")],
-    batch: Annotated[int | None, typer.Option(help="Which bucket of the plan.", show_default=False)] = None,
+    plan: Annotated[
+        str, typer.Argument(metavar="PLAN", help="A plan; or a tree, a path list, any engine's file, or chain:K.")
+    ],
+    engine: Annotated[str, typer.Option(help="NAME or NAME==VERSION; an unknown name lists them.")],
+    batch: Annotated[
+        int | None, typer.Option(help="Which bucket, where the engine has one setting.", show_default=False)
+    ] = None,
+    context: Annotated[
+        int | None, typer.Option(help="Which context, where the plan has several.", show_default=False)
+    ] = None,
+    allow_off: Annotated[
+        bool, typer.Option("--allow-off", help="Draft nothing where the plan does not speculate.")
+    ] = False,
+    max_batch: Annotated[
+        int | None, typer.Option(min=1, help="Largest batch size that runs.", show_default=False)
+    ] = None,
+    method: Annotated[str | None, typer.Option(help="The engine's name for the drafter.", show_default=False)] = None,
+    model: Annotated[str, typer.Option(help="The target, as the engine finds it.")] = "MODEL",
+    draft_model: Annotated[str, typer.Option(help="The drafter, as the engine finds it.")] = "DRAFTER",
+    heads: Annotated[
+        int | None, typer.Option(min=1, help="Heads of a Medusa or Hydra model.", show_default=False)
+    ] = None,
     out: Out = None,
+    json: Json = False,
 ) -> None:
-    """Write a plan's tree the way an engine reads it."""
-    from treeopt.cli import console
+    """Write a plan the way an engine reads it, and say what is lost, how to start it, and how to see it at work."""
     from treeopt.documents import refuse_overwriting, write_atomically
-    from treeopt.engines.paths import export_paths
-    from treeopt.plan_file import load_plan
+    from treeopt.engines.exporting import export as run
+    from treeopt.engines.format import Setup
+    from treeopt.engines.importing import load_drafts
+    from treeopt.engines.registry import find_engine
+    from treeopt.plan import Plan
 
-    if engine != "paths":
-        raise UnknownNameError("engine", engine, ["paths"])
-    loaded = load_plan(plan)
-    if batch is None and len(loaded.buckets) > 1:
-        ranges = ", ".join(f"{b.batch_min}-{b.batch_max}" for b in loaded.buckets)
-        raise InputError(f"a path list is one tree, the plan has {len(loaded.buckets)}: {ranges}", hint="add --batch B")
-    bucket = loaded.buckets[0] if batch is None else loaded.bucket_for(batch)
-    text = export_paths(bucket.tree) + "\n"
-    refuse_overwriting(out, plan)
-    if out is None:
-        typer.echo(text, nl=False)
-    else:
-        write_atomically(out, text, what="path list")
-        console.notes([f"wrote {out}"])
-    if not bucket.speculate:
-        console.notes(["the plan says not to speculate at this batch size: the list is empty"])
+    target = find_engine(engine)
+    drafts = load_drafts(plan)
+    if isinstance(drafts, Plan):
+        drafts = drafts.at_context(context)
+    setup = Setup(
+        drafter=drafts.drafter if isinstance(drafts, Plan) else None,
+        method=method,
+        model=model,
+        draft_model=draft_model,
+        max_batch=max_batch,
+        heads=heads,
+        out=out,
+    )
+    result = run(drafts, target, setup, batch=batch, allow_off=allow_off)
+    path = None if out is None else Path(setup.written_to(result.written.file_name))
+    refuse_overwriting(path, plan)
+    if path is not None:
+        write_atomically(path, _whole_lines(result.written.content), what="engine file")
+    if json:
+        typer.echo(json_format.dumps(result.document(), indent=2))
+        return
+    if path is None:
+        _print(result)
+    _talk(result, path)
+
+
+def _print(result: Export) -> None:
+    from treeopt.errors import InputError
+
+    content = result.written.content
+    if isinstance(content, bytes):
+        raise InputError("this file is binary", hint=f"add --out {result.written.file_name}")
+    typer.echo(_whole_lines(content), nl=False)
+
+
+def _whole_lines(content: str | bytes) -> str | bytes:
+    return content if isinstance(content, bytes) or content.endswith("\n") else f"{content}\n"
+
+
+def _loss(loss: Loss) -> str:
+    from treeopt.engines.schedule import batches_in_words
+
+    said = f"{batches_in_words(loss.batch_min, loss.batch_max)}: {loss.exported} for {loss.planned}"
+    if loss.share is None:
+        return f"lost: {said}: not priced"
+    # One tree serves a range; at its largest batch, where it is priced, the chain can be the faster one.
+    word = "gained" if loss.share < 0.0 else "lost"
+    return f"{word}: {said}: {abs(loss.share):.1%} of tokens/s at batch {loss.batch_max}"
+
+
+def _talk(result: Export, path: Path | None) -> None:
+    """How to use the file, on stderr."""
+    written, target = result.written, result.target
+    lines = [f"engine: {' '.join(filter(None, (target.engine.title, target.version)))}, {result.format}"]
+    lines += [f"wrote: {path}"] if path is not None else []
+    lines.append(f"start: {written.launch}")
+    if written.capture_sizes:
+        lines.append(f"capture ({written.capture_unit}): {' '.join(map(str, written.capture_sizes))}")
+    lines += [_loss(loss) for loss in result.losses]
+    lines.append(f"at work if: {written.proof}")
+    lines += [f"note: {note}" for note in result.notes]
+    lines += [f"known bug: {bug.text} ({bug.reference})" for bug in result.bugs]
+    for line in lines:
+        typer.echo(line, err=True)

@@ -1,8 +1,8 @@
-"""Evidence that contradicts itself, with the place of the contradiction in the profile's keys."""
+"""Evidence that contradicts itself, or that is missing because nothing was drafted."""
 
 from __future__ import annotations
 
-from treeopt.errors import InputError
+from treeopt.errors import FileFormatError, InputError
 
 
 class EvidenceError(InputError):
@@ -11,3 +11,7 @@ class EvidenceError(InputError):
     def __init__(self, message: str, *, keys: tuple[str | int, ...], hint: str) -> None:
         super().__init__(message, hint=hint)
         self.keys = keys
+
+
+class NoDraftsError(FileFormatError):
+    """Metrics that count steps, but no draft in any of them: speculation was off."""

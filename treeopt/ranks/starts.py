@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from treeopt.ranks.errors import EvidenceError
-from treeopt.ranks.model import PathModel, expected_tokens, path_probabilities
+from treeopt.ranks.model import PathModel
 from treeopt.ranks.paths import PathCounts
 from treeopt.ranks.replay import Replay, accepted_lengths, draft_starts, replay, replay_accepted
 from treeopt.ranks.smoothing import SmoothedPaths
@@ -25,6 +25,7 @@ MAX_ITERATIONS = 20
 
 Choose = Callable[[PathModel], DraftTree]
 Model = TypeVar("Model", bound=PathModel)
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,20 +78,24 @@ def fixed_point(trace: Trace, choose: Choose) -> FixedPoint:
     return FixedPoint(tree=tree, counts=tried[tree].counts, iterations=len(tried), converged=converged)
 
 
-def settled_model(under: Callable[[DraftTree | None], PathModel], choose: Choose) -> PathModel:
-    """The fixed point for any evidence: `under(tree)` is f at the tree's draft starts, `under(None)` as measured.
+def settled_model(
+    under: Callable[[Found | None], Model], choose: Callable[[Model], Found], tokens: Callable[[Found], float]
+) -> Model:
+    """The fixed point for any evidence: `under(draft)` is f at the draft's own starts, `under(None)` as measured.
 
-    Where the search goes round in circles, f is that under the tree tried with the largest E under its own.
+    Where the search goes round in circles, f is that under the draft tried with the largest E, `tokens`, under its own.
     """
-    tried, tree = _tried(under, choose)
-    if tree != list(tried)[-1]:
-        tree = max(tried, key=lambda t: expected_tokens(path_probabilities(tried[t], t)))
-    return tried[tree]
+    tried, draft = _tried(under, choose)
+    if draft != list(tried)[-1]:
+        draft = max(tried, key=tokens)
+    return tried[draft]
 
 
-def _tried(under: Callable[[DraftTree | None], Model], choose: Choose) -> tuple[dict[DraftTree, Model], DraftTree]:
-    """The trees found one after the other with the f each brings about, and the tree found under the last one's f."""
-    tried: dict[DraftTree, Model] = {}
+def _tried(
+    under: Callable[[Found | None], Model], choose: Callable[[Model], Found]
+) -> tuple[dict[Found, Model], Found]:
+    """The drafts found one after the other with the f each brings about, and the one found under the last one's f."""
+    tried: dict[Found, Model] = {}
     tree = choose(under(None))
     while tree not in tried and len(tried) < MAX_ITERATIONS:
         tried[tree] = under(tree)

@@ -14,6 +14,7 @@ from treeopt.ranks.conversions import (
     drafts_from_survival,
     with_bonus,
 )
+from treeopt.ranks.errors import NoDraftsError
 from treeopt.ranks.importers.checks import check_accepted, check_draft_tokens, check_drafted, check_survival
 from treeopt.ranks.importers.files import Place
 from treeopt.ranks.importers.prometheus import Positioned
@@ -230,7 +231,8 @@ def totals_reading(
     """Mean evidence from totals alone, if all drafts were of one length; otherwise the mean is that of no chain."""
     check_accepted(place, drafted=drafted, accepted=accepted)
     if drafts == 0 or drafted == 0:
-        raise place.error(f"{drafts} drafts, {drafted} draft tokens", hint="was speculation on, and in use?")
+        error = place.error(f"{drafts} drafts, {drafted} draft tokens", hint="was speculation on, and in use?")
+        raise NoDraftsError(str(error), hint=error.hint)
     length, rest = divmod(drafted, drafts)
     if rest:
         return Reading(unplanned=(mixed_lengths(job, label, drafts=drafts, drafted=drafted, accepted=accepted),))

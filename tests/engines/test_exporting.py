@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from engines.conftest import Part, Planned
+from engines.samples import BINARY, CHAIN, EAGLE, INTENT, TRIPLE, chain
+
+from treeopt.engines.exporting import export
+from treeopt.engines.format import Setup
+from treeopt.engines.importing import import_file
+from treeopt.engines.limits import has_leading_parents
+from treeopt.engines.registry import ENGINES, find_engine
+from treeopt.engines.schedule import OFF, Schedule, Step, chain_length
+from treeopt.errors import InputError
+from treeopt.plan import Plan
+from treeopt.tree import DraftTree
+
+GOLDEN = Path(__file__).parent / "golden"
+CASES = {
+    "intent": (INTENT, ("vllm", "sglang", "trtllm")),
+    "triple": (TRIPLE, ("sglang", "trtllm", "openvino")),
+    "chain": (
+        CHAIN,
+        (
+            *("vllm", "vllm==0.22.0", "sglang", "trtllm", "openvino", "mlc", "llamacpp", "transformers", "tgi"),
+            *("lmdeploy", "speculators", "medusa"),
+        ),
+    ),
+    "eagle": (EAGLE, ("paths", "medusa", "eagle1", "hydra", "trtllm==1.3.0")),
+    "binary": (BINARY, ("vllm==0.20.2", "mlc", "medusa")),
+}
+
+
+@pytest.mark.parametrize(("case", "engine"), [(case, e) for case, (_, engines) in CASES.items() for e in engines])
+def test_golden_files(case: str, engine: str) -> None:
+    """Byte by byte what was read through and found right, and it reads back."""
+    target = find_engine(engine)
+    setup = Setup(drafter="eagle" if target.engine.name in ("vllm", "mlc") else "eagle3", draft_model="org/drafter")
+    found = export(CASES[case][0], target, setup)
+    name = f"{case}-{engine.replace('==', '-')}{Path(found.written.file_name).suffix}"
+    assert found.written.content == (GOLDEN / name).read_text()
+    back = import_file(GOLDEN / name, target).schedule
+    assert back.steps == CASES[case][0].steps
+
+
+def test_every_golden_file_is_tested() -> None:
+    named = {f"{case}-{e.replace('==', '-')}" for case, (_, engines) in CASES.items() for e in engines}
+    assert {path.stem for path in GOLDEN.iterdir()} == named
+
+
+def test_a_format_without_loss_is_preferred(planned: Planned) -> None:
+    uniform = DraftTree.from_widths([2, 2])
+    plan = planned(Part(1, 8, uniform, 400.0, 2, 300.0, 100.0))
+    legacy = export(plan, find_engine("vllm==0.20.2"), Setup())
+    assert (legacy.format, legacy.losses) == ("token-tree", ())
+    today = export(plan, find_engine("vllm"), Setup())
+    assert (today.format, [x.share for x in today.losses]) == ("chain", [pytest.approx(0.25)])
+    assert chain_length(today.schedule.only) == 2  # type: ignore[arg-type]
+
+
+def test_off_is_written_by_the_format_that_can_be_off(planned: Planned) -> None:
+    """One length for all batch sizes fits too, but loses more."""
+    parts = (
+        Part(1, 16, EAGLE.only, 800.0, 2, 700.0, 500.0),  # type: ignore[arg-type]
+        Part(17, 64, OFF, 1000.0, 2, 900.0, 1000.0),
+    )
+    plan = planned(*parts)
+    for engine, form in (("vllm", "schedule"), ("sglang", "adaptive"), ("trtllm", "schedule")):
+        kept = export(plan, find_engine(engine), Setup(drafter="eagle3"))
+        assert kept.schedule == Schedule(steps=(Step(1, chain(2)),), covers=64)
+        assert "the plan does not speculate at batch 17-64" in kept.notes[0]
+        assert "--allow-off" in kept.notes[0]
+        off = export(plan, find_engine(engine), Setup(drafter="eagle3"), allow_off=True)
+        assert (off.format, off.schedule.steps) == (form, (Step(1, chain(2)), Step(17, OFF)))
+        assert [loss.batch_min for loss in off.losses] == [1]
+        assert not any("does not speculate" in note for note in off.notes)
+    one = export(plan, find_engine("vllm"), Setup(drafter="eagle3"), batch=8)
+    assert not any("does not speculate" in note for note in one.notes)  # the user chose one setting for all
+    never = export(plan, find_engine("llamacpp"), Setup(drafter="eagle3"), allow_off=True)
+    assert "the engine cannot be off" in never.notes[0]
+
+
+def test_another_drafter_than_the_plan_was_made_for_is_said(planned: Planned) -> None:
+    plan = planned(Part(1, 8, chain(2), 400.0, 2, 400.0, 100.0))
+    for engine, kind, said in (
+        ("tgi", "eagle", True),
+        ("tgi", "medusa", False),
+        ("medusa", "eagle3", True),
+        ("sequoia", "model:llama", False),
+        ("paths", "mtp", False),
+        ("llamacpp", "eagle", True),
+    ):
+        notes = export(plan, find_engine(engine), Setup(drafter=kind)).notes
+        assert any(f"made for a drafter of kind {kind.partition(':')[0]}" in note for note in notes) == said, engine
+
+
+def test_refusals_say_why_and_what_loads() -> None:
+    with pytest.raises(InputError) as caught:
+        export(EAGLE, find_engine("vllm"), Setup())
+    assert str(caught.value) == "vLLM: a tree of 26 nodes, depth 5 is no chain"
+    assert "one chain length" in caught.value.hint
+    assert "a chain length per range of batch sizes" in caught.value.hint
+
+
+def test_a_real_plan_goes_to_every_engine(real_plan: Plan) -> None:
+    for engine in ENGINES:
+        if engine.name == "sequoia" or (
+            engine.name == "eagle1" and not has_leading_parents(real_plan.bucket_for(1).tree)
+        ):
+            continue  # binary, or a tree that EAGLE-1 drafts wrongly
+        found = export(real_plan, find_engine(engine.name), Setup(drafter="eagle"), batch=1)
+        kept = found.schedule.only == real_plan.bucket_for(1).tree
+        assert kept == (found.losses == ())
+        assert found.written.content
+        assert found.written.proof
+
+
+def test_what_is_said_beside_the_file() -> None:
+    found = export(CHAIN, find_engine("vllm==0.24.0"), Setup())
+    assert any("checked with vLLM 0.32.0, not with 0.24.0" in note for note in found.notes)
+    assert any("--method" in note for note in found.notes)
+    assert not any("--method" in note for note in export(CHAIN, find_engine("vllm"), Setup(drafter="eagle3")).notes)
+    only = export(INTENT, find_engine("vllm"), Setup(), batch=6)
+    assert only.schedule == Schedule.constant(chain(2))
+    document = only.document()
+    assert document["format"] == "treeopt.export/1"
+    assert document["drafts"] == [{"batch": {"min": 1, "max": None}, "draft": "a chain of 2"}]
+    bugs = export(INTENT, find_engine("vllm"), Setup()).document()["bugs"]
+    assert "vllm-project/vllm#49548" in [bug["reference"] for bug in bugs]

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from engines.samples import EAGLE, chain, shared_trees
+from oracles import all_trees
+from shared import needs_shared
+
+from treeopt.engines.dynamic_tree import OPENVINO, SGLANG, TENSORRT_LLM, Triple, TripleRule
+from treeopt.engines.limits import ChainLimits, TreeLimits, TripleLimits, as_triple, has_leading_parents, is_uniform
+from treeopt.engines.schedule import OFF
+from treeopt.engines.sglang import static_tree_limits
+from treeopt.tree import DraftTree
+
+
+@pytest.mark.parametrize(
+    ("limits", "paths", "word"),
+    [
+        (TreeLimits(max_ranks=10), [[9]], "better-ranked sibling"),
+        (TreeLimits(max_ranks=10, rank_gaps=True), [[10]], "rank of 10"),
+        (TreeLimits(max_ranks=10, rank_gaps=True), [[9]], None),
+        (TreeLimits(max_depth=2), [[0], [0, 0], [0, 0, 0]], "3 deep"),
+        (TreeLimits(min_depth=2), [[0], [1]], "1 deep"),
+        (TreeLimits(max_expanded=1), [[0], [1], [0, 0], [1, 0]], "2 nodes of one depth"),
+        (TreeLimits(max_expanded=2), [[0], [1], [0, 0], [1, 0]], None),
+        (TreeLimits(uniform=True), [[0], [1], [0, 0]], "different numbers"),
+        (TreeLimits(uniform=True), [[0], [1], [0, 0], [1, 0]], None),
+        (TreeLimits(equal_widths=True), [[0], [1], [0, 0], [1, 0]], "changes with the depth"),
+        (TreeLimits(equal_widths=True), [[0], [0, 0]], None),
+        (TreeLimits(), [[0], [1], [0, 1]], "better-ranked sibling"),
+        (TreeLimits(rank_gaps=True), [[0], [1], [0, 1]], None),
+    ],
+)
+def test_static_trees(limits: TreeLimits, paths: list[list[int]], word: str | None) -> None:
+    reason = limits.refusal(DraftTree(tuple(tuple(p) for p in paths)))
+    assert reason is None if word is None else word in (reason or "")
+
+
+def test_uniform_trees_are_those_of_some_widths() -> None:
+    """Against the definition: some widths per depth give the same tree."""
+    widths = [w for depth in range(1, 4) for w in itertools.product(range(1, 4), repeat=depth)]
+    full = {DraftTree.from_widths(w) for w in widths} | {OFF}
+    trees = [DraftTree(tuple(t)) for t in all_trees(3, 3, 6)]
+    assert len(trees) > 100
+    assert [is_uniform(t) for t in trees] == [t in full for t in trees]
+
+
+@pytest.mark.parametrize(
+    ("paths", "leading"),
+    [
+        ([[0], [1], [0, 0], [1, 0], [0, 0, 0]], True),
+        ([[0], [1], [0, 0], [1, 0], [1, 0, 0]], False),  # (0) has children only, (1) has a grandchild
+        ([[0], [1], [1, 0], [1, 0, 0]], True),  # (0) is no parent at all
+        ([[0], [0, 0]], True),
+        ([], True),
+    ],
+)
+def test_parents_with_grandchildren_come_first(paths: list[list[int]], leading: bool) -> None:
+    assert has_leading_parents(DraftTree(tuple(tuple(p) for p in paths))) is leading
+    assert has_leading_parents(EAGLE.only) is True  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("limits", "length", "word"),
+    [
+        (ChainLimits(), 4, None),
+        (ChainLimits(), 0, "draft nothing"),
+        (ChainLimits(may_be_off=True), 0, None),
+        (ChainLimits(max_length=3), 4, "longer than 3"),
+    ],
+)
+def test_chains(limits: ChainLimits, length: int, word: str | None) -> None:
+    reason = limits.refusal(chain(length))
+    assert reason is None if word is None else word in (reason or "")
+    assert "no chain" in (limits.refusal(DraftTree(((0,), (1,)))) or "")
+
+
+@pytest.mark.parametrize(
+    ("rule", "triple", "fits"),
+    [
+        (SGLANG, Triple(3, 4, 37), True),  # 4 + 2 x 16 candidates and the root
+        (SGLANG, Triple(3, 4, 38), False),
+        (SGLANG, Triple(3, 1, 4), True),
+        (SGLANG, Triple(3, 1, 5), False),
+        (TENSORRT_LLM, Triple(3, 4, 13), True),  # 3 x 4 and the root
+        (TENSORRT_LLM, Triple(3, 4, 14), False),
+        (TENSORRT_LLM, Triple(3, 4, 3), False),
+        (OPENVINO, Triple(3, 2, 11), True),  # 2 + 2 x 4 and the root
+        (OPENVINO, Triple(3, 2, 12), False),
+    ],
+)
+def test_dynamic_trees(rule: TripleRule, triple: Triple, fits: bool) -> None:
+    assert (TripleLimits(rule=rule).refusal(triple) is None) is fits
+
+
+def test_a_chain_is_a_triple_and_a_static_tree_is_none() -> None:
+    limits = TripleLimits(rule=SGLANG)
+    assert as_triple(chain(3)) == Triple(3, 1, 4)
+    assert limits.refusal(chain(3)) is None
+    assert "draft nothing" in (limits.refusal(OFF) or "")
+    assert "static" in (limits.refusal(EAGLE.only) or "")  # type: ignore[arg-type]
+
+
+@needs_shared
+def test_how_many_published_trees_fit() -> None:
+    """76 of 118 fit SGLang's numbering at k = 10, 46 at k = 8, 43 are uniform (counted with their own level sizes)."""
+    trees = shared_trees()
+    assert len(trees) == 118
+    fits = {k: sum(static_tree_limits(k).refusal(t) is None for t in trees.values()) for k in (8, 10)}
+    assert fits == {8: 46, 10: 76}
+    assert sum(is_uniform(t) for t in trees.values()) == 43
+    assert static_tree_limits(10).refusal(trees["medusa_mc_sim_7b_63"]) is None
+    assert static_tree_limits(4).refusal(trees["eagle_mc_sim_7b_63"]) is None
+    assert static_tree_limits(9).refusal(trees["medusa_mc_sim_7b_63"]) is not None

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+
+from treeopt.engines.format import is_within
+from treeopt.engines.registry import ENGINES, find_engine
+from treeopt.engines.release import Release, Wanted, parse_release, parse_wanted
+from treeopt.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("text", "release"),
+    [
+        ("0.24.0", (0, 24, 0)),
+        ("0.24", (0, 24, 0)),
+        ("v1.3.0rc27", (1, 3, 0)),
+        ("2026.4.1.0", (2026, 4, 1)),
+        ("1", (1, 0, 0)),
+        ("0.33.0+cpu", (0, 33, 0)),
+    ],
+)
+def test_releases(text: str, release: tuple[int, int, int]) -> None:
+    assert parse_release(text) == release
+
+
+def test_names_with_and_without_a_version() -> None:
+    assert parse_wanted("vLLM==0.20.2") == Wanted("vllm", "0.20.2")
+    assert parse_wanted("sglang") == Wanted("sglang", None)
+    assert Release(0, 9, 2) < Release(0, 10, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("vllm>=0.24", "names no release"),
+        ("vllm==latest", "is not a version"),
+        ("vllm==", "is not a version"),
+        ("vllm==0.9.2", "vLLM 0.9.2 is not known"),
+        ("sglang==0.4.0", "SGLang 0.4.0 is not known"),
+        ("vlm", "unknown engine 'vlm'"),
+    ],
+)
+def test_names_that_are_none(text: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        find_engine(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "formats"),
+    [
+        ("vllm", ["chain", "schedule"]),
+        ("vllm==0.24.0", ["chain", "schedule"]),
+        ("vllm==0.23.9", ["chain"]),
+        ("vllm==0.21.0", ["chain"]),
+        ("vllm==0.20.2", ["token-tree", "chain"]),
+        ("vllm==0.10.1", ["token-tree", "chain"]),
+        ("trtllm", ["length", "schedule", "triple"]),
+        ("trtllm==1.4.0rc1", ["length", "schedule", "triple"]),
+        ("trtllm==1.3.0rc27", ["choices", "length", "schedule", "triple"]),
+        ("trtllm==1.2.1", ["choices", "length"]),
+        ("sglang", ["triple", "adaptive"]),
+    ],
+)
+def test_what_each_release_reads(text: str, formats: list[str]) -> None:
+    assert [form.name for form in find_engine(text).support.formats] == formats
+
+
+@pytest.mark.parametrize(("patch", "inside"), [(0, False), (1, True), (4, True), (5, False)])
+def test_ranges_are_half_open(patch: int, inside: bool) -> None:
+    assert is_within(Release(1, 0, patch), Release(1, 0, 1), Release(1, 0, 5)) is inside
+    assert is_within(Release(1, 0, patch), None, None)
+
+
+def test_every_engine_has_a_newest_release_that_it_supports() -> None:
+    assert len({e.name for e in ENGINES}) == len(ENGINES)
+    assert all(find_engine(e.name).support.formats for e in ENGINES)

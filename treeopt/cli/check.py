@@ -1,0 +1,107 @@
+"""`treeopt check`: a running plan against fresh metrics."""
+
+from __future__ import annotations
+
+import json as json_format
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from treeopt.cli.options import Json, PlanFile
+
+if TYPE_CHECKING:
+    from treeopt.drift.report import Compared, Report
+
+DRIFT: Final = 3
+
+
+def check(
+    plan: PlanFile,
+    metrics: Annotated[
+        list[Path],
+        typer.Option(
+            "--metrics", metavar="FILE", help="Metrics, a log, a rank profile or a trace; two scrapes are subtracted."
+        ),
+    ],
+    gate: Annotated[float, typer.Option(help="The smallest change of E that matters, as a share.")] = 0.05,
+    batch: Annotated[
+        int | None,
+        typer.Option(help="The batch size of the metrics, where they tell no tree.", show_default=False),
+    ] = None,
+    context: Annotated[
+        int | None, typer.Option(help="Their context, for a plan with several.", show_default=False)
+    ] = None,
+    kind: Annotated[str | None, typer.Option(help="Force a kind of file.", show_default=False)] = None,
+    draft_tokens: Annotated[
+        int | None, typer.Option(help="K, for files that do not say how many tokens they drafted.", show_default=False)
+    ] = None,
+    ranks: Annotated[
+        str | None, typer.Option(help="Where the plan's rank profile is now, if it moved.", show_default=False)
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Say whether a deployed plan is active and still accepts what it promised; exit 3 if not."""
+    from treeopt.cli import console
+    from treeopt.drift import check_files
+    from treeopt.plan_file import load_plan
+
+    with console.working("checking"):
+        report = check_files(
+            load_plan(plan),
+            metrics,
+            gate=gate,
+            batch=batch,
+            context=context,
+            kind=kind,
+            draft_tokens=draft_tokens,
+            ranks=ranks,
+        )
+    if json:
+        typer.echo(json_format.dumps(_document(report), indent=2))
+    else:
+        from treeopt.render.drift import drift_report
+
+        console.result(drift_report(report, console.width()))
+        console.notes(report.notes)
+    if report.drifted:
+        raise typer.Exit(DRIFT)
+
+
+def _document(report: Report) -> dict[str, Any]:
+    return {
+        "format": "treeopt.check/1",
+        "kind": report.kind,
+        "gate": report.gate,
+        "drifted": report.drifted,
+        "comparisons": [_comparison(c) for c in report.compared],
+        "findings": [
+            {"kind": f.kind.value, "where": f.where, "seen": f.seen, "next_step": f.next_step} for f in report.findings
+        ],
+        "notes": list(report.notes),
+    }
+
+
+def _comparison(compared: Compared) -> dict[str, Any]:
+    change, regret = compared.change, compared.regret
+    return {
+        "batch": {"min": compared.bucket.batch_min, "max": compared.bucket.batch_max},
+        "context": {"min": compared.bucket.context_min, "max": compared.bucket.context_max},
+        "source": compared.source.name,
+        "drafts": compared.source.drafts,
+        "planned_tokens": change.planned,
+        "measured_tokens": change.measured,
+        "change": {"value": change.share, "low": change.low, "high": change.high},
+        "detectable_change": change.detectable,
+        "verdict": compared.verdict.value,
+        "depths": [{"depth": d.depth, "planned": d.planned, "measured": d.measured} for d in compared.depths],
+        "regret": None
+        if regret is None
+        else {
+            "loss": regret.loss,
+            "kept_tokens_per_s": regret.kept_tokens_per_s,
+            "best_tokens_per_s": regret.best_tokens_per_s,
+            "best_nodes": regret.nodes,
+            "best_depth": regret.depth,
+        },
+    }

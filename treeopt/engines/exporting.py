@@ -1,0 +1,138 @@
+"""From a plan, or from drafts that run elsewhere, to the file that an engine loads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from treeopt.engines.fitting import Fitted, Loss, fit_plan, fit_schedule
+from treeopt.engines.format import Bug, Format, Setup, Written
+from treeopt.engines.registry import EngineAt
+from treeopt.engines.schedule import OFF, Schedule, batches_in_words, in_words
+from treeopt.errors import InputError
+from treeopt.plan import Plan
+
+FORMAT: Final = "treeopt.export/1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """What an engine loads, how to start it, what is lost, how to see that it acts, and what is known to go wrong."""
+
+    target: EngineAt
+    format: str
+    schedule: Schedule
+    written: Written
+    losses: tuple[Loss, ...]
+    notes: tuple[str, ...]
+    bugs: tuple[Bug, ...]
+
+    def document(self) -> dict[str, Any]:
+        """The value of `--json`; `content` is null where the file is binary."""
+        written = self.written
+        return {
+            "format": FORMAT,
+            "engine": self.target.engine.name,
+            "version": self.target.version,
+            "kind": self.format,
+            "drafts": [
+                {"batch": {"min": r.batch_min, "max": r.batch_max}, "draft": in_words(r.draft)}
+                for r in self.schedule.ranges()
+            ],
+            "file": written.file_name,
+            "content": written.content if isinstance(written.content, str) else None,
+            "launch": written.launch,
+            "capture_sizes": {"unit": written.capture_unit, "sizes": list(written.capture_sizes)},
+            "losses": [
+                {
+                    "batch": {"min": loss.batch_min, "max": loss.batch_max},
+                    "planned": loss.planned,
+                    "exported": loss.exported,
+                    "share": None if loss.share is None else float(f"{loss.share:.6g}"),
+                }
+                for loss in self.losses
+            ],
+            "proof": written.proof,
+            "notes": list(self.notes),
+            "bugs": [{"reference": bug.reference, "text": bug.text} for bug in self.bugs],
+        }
+
+
+def export(
+    drafts: Plan | Schedule, target: EngineAt, setup: Setup, *, batch: int | None = None, allow_off: bool = False
+) -> Export:
+    """Drafts in the format of an engine that loses nothing of them, or else the one that loses least.
+
+    Raises:
+        InputError: the engine can load none of them: why, and what it can load.
+    """
+    fitting: list[tuple[Format, Fitted]] = []
+    refusals: list[InputError] = []
+    for form in target.support.formats:
+        try:
+            fitting.append((form, _fit(drafts, form, batch, allow_off)))
+        except InputError as error:
+            refusals.append(error)
+    if not fitting:
+        raise _nothing_fits(target, refusals)
+    form, fitted = min(fitting, key=lambda pair: _lost(pair[1]))
+    setup = replace(setup, release=target.release)
+    written = form.write(fitted.schedule, setup)
+    return Export(
+        target=target,
+        format=form.name,
+        schedule=fitted.schedule,
+        written=written,
+        losses=fitted.losses,
+        notes=(
+            *(_floored(drafts, fitted.schedule, target) if batch is None else ()),
+            *fitted.notes,
+            *written.notes,
+            *_general_notes(target, fitted.schedule, setup, written),
+        ),
+        bugs=target.engine.bugs_of(fitted.schedule, target.release),
+    )
+
+
+def _lost(fitted: Fitted) -> tuple[bool, float]:
+    """By what formats are compared: is anything lost, and how much; what has no price counts as all of it."""
+    return bool(fitted.losses), sum(1.0 if loss.share is None else loss.share for loss in fitted.losses)
+
+
+def _fit(drafts: Plan | Schedule, form: Format, batch: int | None, allow_off: bool) -> Fitted:
+    if isinstance(drafts, Plan):
+        return fit_plan(drafts, form.limits, batch=batch, allow_off=allow_off)
+    return fit_schedule(drafts if batch is None else Schedule.constant(drafts.at(batch)), form.limits)
+
+
+def _nothing_fits(target: EngineAt, refusals: list[InputError]) -> InputError:
+    reasons = list(dict.fromkeys(str(error) for error in refusals))
+    hints = list(dict.fromkeys(error.hint for error in refusals))
+    return InputError(f"{target.engine.title}: {'; '.join(reasons)}", hint="; ".join(hints))
+
+
+def _floored(drafts: Plan | Schedule, schedule: Schedule, target: EngineAt) -> list[str]:
+    """Where a plan is off and the export is not."""
+    buckets = drafts.buckets if isinstance(drafts, Plan) else ()
+    floored = [b for b in buckets if not b.speculate and schedule.at(b.batch_max) != OFF]
+    if not floored:
+        return []
+    may_be_off = any(form.limits.refusal(OFF) is None for form in target.support.formats)
+    off = "add --allow-off to draft nothing there" if may_be_off else "the engine cannot be off"
+    ranges = ", ".join(batches_in_words(b.batch_min, b.batch_max) for b in floored)
+    return [f"the plan does not speculate at {ranges}; a chain keeps the drafter's state fresh ({off})"]
+
+
+def _general_notes(target: EngineAt, schedule: Schedule, setup: Setup, written: Written) -> list[str]:
+    notes = []
+    if setup.drafter is None and setup.method is None and "eagle3" in f"{written.content!r}{written.launch}".lower():
+        notes.append("the drafter is not known, EAGLE-3 is assumed: name another with --method")
+    runs = target.engine.drafters
+    if runs and setup.method is None and setup.kind is not None and setup.kind not in runs:
+        known = ", ".join(runs)
+        notes.append(f"the plan was made for a drafter of kind {setup.kind}, {target.engine.title} runs {known}")
+    if schedule.only == OFF:
+        notes.append("nothing is drafted: the list is empty")
+    if target.version != target.engine.checked:
+        notes.append(f"checked with {target.engine.title} {target.engine.checked}, not with {target.version}")
+    return notes

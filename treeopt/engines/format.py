@@ -1,0 +1,175 @@
+"""The parts of an engine: the formats it reads, by release, and what is known to go wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from treeopt.engines.limits import Limits
+from treeopt.engines.release import Release, parse_release
+from treeopt.engines.schedule import Schedule
+from treeopt.engines.source import Source
+from treeopt.errors import InputError, UnknownNameError
+
+MODEL: Final = "MODEL"
+DRAFTER: Final = "DRAFTER"
+DEFAULT_MAX_BATCH: Final = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What a file names beside the drafts.
+
+    `drafter` is the plan's kind (None: not known), `method` the engine's own word for it where the user gave one.
+    `max_batch` is the largest batch size the engine runs, `heads` the number of parallel heads, `out` the file or
+    folder that is written to, `release` the engine's.
+    """
+
+    drafter: str | None = None
+    method: str | None = None
+    model: str = MODEL
+    draft_model: str = DRAFTER
+    max_batch: int | None = None
+    heads: int | None = None
+    out: Path | None = None
+    release: Release | None = None
+
+    @property
+    def kind(self) -> str | None:
+        """The drafter's kind without the model's name."""
+        return None if self.drafter is None else self.drafter.partition(":")[0]
+
+    def written_to(self, name: str) -> str:
+        """Where a file of that name goes, for launch lines: to `out`, or into it where it is a folder."""
+        if self.out is None:
+            return name
+        return str(self.out / name if self.out.is_dir() else self.out)
+
+    def method_in(self, known: Mapping[str, str], *, engine: str, default: str) -> str:
+        """The engine's word for the drafter.
+
+        Raises:
+            UnknownNameError: the engine has no such drafter.
+        """
+        if self.method is not None or self.kind is None:
+            return self.method or known[default]
+        if self.kind not in known:
+            raise UnknownNameError(f"drafter for {engine}", self.kind, known, or_else="; or name it with --method")
+        return known[self.kind]
+
+    def end_of(self, schedule: Schedule) -> int:
+        """The largest batch size to speak of."""
+        last = schedule.steps[-1].batch_min
+        return max(self.max_batch or schedule.covers or DEFAULT_MAX_BATCH, last)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """A file for an engine, and what goes with it.
+
+    `launch` starts the engine with it. `capture_sizes` are the sizes to capture graphs for, in `capture_unit`.
+    `proof` is the metric or log line that shows the drafts at work.
+    """
+
+    content: str | bytes
+    file_name: str
+    launch: str
+    proof: str
+    capture_sizes: tuple[int, ...] = ()
+    capture_unit: Literal["requests", "tokens"] = "requests"
+    notes: tuple[str, ...] = ()
+
+
+class Found(NamedTuple):
+    """What a file says, and what its engine does with it without saying so."""
+
+    schedule: Schedule
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """One way to tell an engine its drafts.
+
+    `read` answers None for a file of another shape and raises for one of this shape that the engine would refuse
+    or misread.
+    """
+
+    name: str
+    limits: Limits
+    write: Callable[[Schedule, Setup], Written]
+    read: Callable[[Source], Found | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bug:
+    """A known problem of an engine: where it is discussed, what happens, and to which drafts."""
+
+    reference: str
+    text: str
+    hits: Callable[[Schedule], bool] = field(default=lambda schedule: True)
+    since: Release | None = None
+    before: Release | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Support:
+    """What an engine reads in the releases from `since` on and before `before`, the preferred format first."""
+
+    formats: tuple[Format, ...]
+    since: Release | None = None
+    before: Release | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """An engine: `checked` is the release or commit against which its formats were checked; '' where there is none.
+
+    `drafters` are the kinds that it runs, for engines whose file does not name one; empty where any will do.
+    """
+
+    name: str
+    title: str
+    checked: str
+    supports: tuple[Support, ...]
+    bugs: tuple[Bug, ...] = ()
+    drafters: tuple[str, ...] = ()
+
+    @property
+    def newest(self) -> Release:
+        """The release that is meant where none is named."""
+        return Release(10**6, 0, 0) if self.checked[:6] in ("", "commit") else parse_release(self.checked)
+
+    def support_at(self, release: Release) -> Support:
+        """What a release reads.
+
+        Raises:
+            InputError: treeopt knows nothing about it.
+        """
+        for support in self.supports:
+            if is_within(release, support.since, support.before):
+                return support
+        known = ", ".join(_range_in_words(s.since, s.before) for s in self.supports)
+        raise InputError(f"{self.title} {'.'.join(map(str, release))} is not known", hint=f"known: {known}")
+
+    def bugs_of(self, schedule: Schedule, release: Release) -> tuple[Bug, ...]:
+        """What is known to go wrong with these drafts in this release."""
+        return tuple(b for b in self.bugs if is_within(release, b.since, b.before) and b.hits(schedule))
+
+
+def one_format(name: str, title: str, checked: str, form: Format, *drafters: str) -> Engine:
+    """An engine that reads one format in all releases, and runs these kinds of drafter (none named: any)."""
+    return Engine(name=name, title=title, checked=checked, supports=(Support(formats=(form,)),), drafters=drafters)
+
+
+def is_within(release: Release, since: Release | None, before: Release | None) -> bool:
+    """Whether a release lies in a half-open range; None is without end."""
+    return (since is None or since <= release) and (before is None or release < before)
+
+
+def _range_in_words(since: Release | None, before: Release | None) -> str:
+    low = "" if since is None else f"from {'.'.join(map(str, since))}"
+    high = "" if before is None else f"before {'.'.join(map(str, before))}"
+    return " ".join(part for part in (low, high) if part) or "all releases"

@@ -1,0 +1,66 @@
+"""MLC-LLM: the full tree of `spec_tree_width` children per node and `spec_draft_length` levels; width 1 is a chain.
+
+Rules: mlc-llm at 79d603f, `cpp/serve/config.cc` and `cpp/serve/engine_actions/auto_spec_decode.cc`: a length of 0
+picks one by batch size (below 10: 4, below 20: 3, below 30: 2, else none).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from treeopt.engines.format import Engine, Format, Found, Setup, Support, Written
+from treeopt.engines.limits import TreeLimits
+from treeopt.engines.schedule import OFF, Schedule, Step
+from treeopt.engines.source import Source
+from treeopt.errors import InputError
+from treeopt.tree import DraftTree
+
+_MODES: Final = {"eagle": "eagle", "medusa": "medusa", "model": "small_draft"}
+_MAX_NODES: Final = 4096
+_AUTOMATIC: Final = ((1, 4), (10, 3), (20, 2))
+_AUTOMATIC_OFF: Final = 30
+
+
+def _write(schedule: Schedule, setup: Setup) -> Written:
+    tree = schedule.only
+    if not isinstance(tree, DraftTree):
+        raise InputError("MLC-LLM loads one full tree", hint="give one tree")
+    mode = setup.method_in(_MODES, engine="MLC-LLM", default="eagle")
+    width = len(tree.children[0])
+    config = {"speculative_mode": mode, "spec_draft_length": tree.depth, "spec_tree_width": width}
+    return Written(
+        content=json.dumps(config, indent=2),
+        file_name="mlc_engine_config.json",
+        launch=f"EngineConfig(model='{setup.model}', additional_models=['{setup.draft_model}'], **config)",
+        proof="no metric is known: compare the time per token with a run without the draft model",
+        notes=("its own printout of the configuration leaves spec_tree_width out",) if width > 1 else (),
+    )
+
+
+def _read(source: Source) -> Found | None:
+    section = source.section("engine_config")
+    if section is None or "spec_draft_length" not in section.value:
+        return None
+    length = section.get("spec_draft_length").integer(low=0)
+    width = section.get("spec_tree_width", 1).integer(low=1)
+    if length == 0:
+        steps = (*(Step(b, DraftTree.chain(k)) for b, k in _AUTOMATIC), Step(_AUTOMATIC_OFF, OFF))
+        return Found(Schedule(steps=steps), ("a length of 0 lets MLC-LLM choose by batch size",))
+    if sum(width**d for d in range(1, min(length, 64) + 1)) > _MAX_NODES:
+        raise section.get("spec_draft_length").error(
+            f"{length} levels of width {width} are more than {_MAX_NODES} tokens", hint="give a smaller tree"
+        )
+    return Found(Schedule.constant(DraftTree.from_widths([width] * length)))
+
+
+MLC: Final = Engine(
+    name="mlc",
+    title="MLC-LLM",
+    checked="commit 79d603f",
+    supports=(
+        Support(
+            formats=(Format(name="width", limits=TreeLimits(equal_widths=True, min_depth=1), write=_write, read=_read),)
+        ),
+    ),
+)

@@ -1,0 +1,165 @@
+"""What an engine drafts at each batch size: static trees, chains, dynamic trees or nothing, from 1 request on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+from treeopt.documents import Document, Field, dump_yaml
+from treeopt.engines.dynamic_tree import Triple
+from treeopt.errors import InputError
+from treeopt.plan_file import TREE_FORMAT, check_format, paths_at
+from treeopt.tree import DraftTree
+
+FORMAT: Final = "treeopt.trees/1"
+OFF: Final = DraftTree(())
+
+
+Draft = DraftTree | Triple
+
+
+class Step(NamedTuple):
+    """From `batch_min` requests on, up to the next step."""
+
+    batch_min: int
+    draft: Draft
+
+
+class Range(NamedTuple):
+    """One draft for the batch sizes `batch_min`..`batch_max`; None is without end."""
+
+    batch_min: int
+    batch_max: int | None
+    draft: Draft
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """Drafts by batch size; equal neighbours are merged when it is built.
+
+    `covers` is the largest batch size that the author spoke of (a plan's last), None where it is meant for all.
+
+    Raises:
+        InputError: steps that do not start at batch 1 or do not rise.
+    """
+
+    steps: tuple[Step, ...]
+    covers: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.steps or self.steps[0].batch_min != 1:
+            raise InputError("the batch sizes do not start at 1", hint="say what is drafted from one request on")
+        for before, after in pairwise(self.steps):
+            if after.batch_min <= before.batch_min:
+                raise InputError(f"batch {after.batch_min} follows {before.batch_min}", hint="list rising batch sizes")
+        if self.covers is not None and self.covers < self.steps[-1].batch_min:
+            raise InputError(
+                f"the batch sizes end at {self.covers}, the last step starts at {self.steps[-1].batch_min}",
+                hint="end them where the last step starts, or later",
+            )
+        kept = [s for i, s in enumerate(self.steps) if i == 0 or s.draft != self.steps[i - 1].draft]
+        object.__setattr__(self, "steps", tuple(kept))
+
+    @classmethod
+    def constant(cls, draft: Draft) -> Schedule:
+        """The same draft at every batch size."""
+        return cls(steps=(Step(1, draft),))
+
+    @property
+    def only(self) -> Draft | None:
+        """The draft of all batch sizes, or None where they differ."""
+        return self.steps[0].draft if len(self.steps) == 1 else None
+
+    @property
+    def speculates(self) -> bool:
+        """False where nothing is drafted at any batch size."""
+        return any(step.draft != OFF for step in self.steps)
+
+    def at(self, batch: int) -> Draft:
+        """The draft at a batch size of 1 or more."""
+        return next(step.draft for step in reversed(self.steps) if step.batch_min <= batch)
+
+    def ranges(self) -> Iterator[Range]:
+        """The same as ranges; the last one ends at `covers`."""
+        for step, after in pairwise(self.steps):
+            yield Range(step.batch_min, after.batch_min - 1, step.draft)
+        yield Range(self.steps[-1].batch_min, self.covers, self.steps[-1].draft)
+
+    def document(self) -> dict[str, Any]:
+        """The value of its file: a bare tree where one static tree is all there is."""
+        if isinstance(self.only, DraftTree):
+            return {"format": TREE_FORMAT, "paths": [list(p) for p in self.only.paths]}
+        ranges = [{"batch": {"min": r.batch_min, "max": r.batch_max}, **_draft_value(r.draft)} for r in self.ranges()]
+        return {"format": FORMAT, "ranges": ranges}
+
+    def yaml(self) -> str:
+        """The file."""
+        return dump_yaml(self.document())
+
+
+def chain_length(draft: Draft) -> int | None:
+    """How many tokens a chain drafts, 0 for nothing; None for what is no chain."""
+    if isinstance(draft, Triple):
+        return draft.steps if draft.topk == 1 and draft.nodes == draft.steps + 1 else None
+    return draft.depth if draft.is_chain and not draft.has_rank_gaps else None
+
+
+def in_words(draft: Draft) -> str:
+    """A draft as messages name it."""
+    length = chain_length(draft)
+    if length is not None:
+        return "nothing" if length == 0 else f"a chain of {length}"
+    if isinstance(draft, Triple):
+        return f"a dynamic tree ({draft.steps} steps, topk {draft.topk}, {draft.nodes} nodes)"
+    return f"a tree of {len(draft)} nodes, depth {draft.depth}"
+
+
+def batches_in_words(batch_min: int, batch_max: int | None) -> str:
+    """A range of batch sizes as messages name it."""
+    if batch_max is None:
+        return f"batch {batch_min} and up"
+    return f"batch {batch_min}" if batch_min == batch_max else f"batch {batch_min}-{batch_max}"
+
+
+def parse_schedule(document: Document) -> Schedule:
+    """Read a `treeopt.trees/1` file.
+
+    Raises:
+        FileFormatError: it is none, or its ranges do not follow each other from batch 1 (with the line).
+    """
+    root = document.root
+    check_format(root, FORMAT, what="list of trees by batch size")
+    root.only("format", "ranges")
+    steps: list[Step] = []
+    end: int | None = 0
+    for field in root.get("ranges").items():
+        field.only("batch", "paths", "dynamic")
+        batch, low = field.get("batch"), field.get("batch").get("min").integer(low=1)
+        if end is None or low != end + 1:
+            where = "goes on without end" if end is None else f"ends at {end}"
+            raise batch.error(f"what comes before {where}", hint="ranges follow each other from batch 1 without gaps")
+        end = None if (top := batch.get("max", None)).value is None else top.integer(low=low)
+        steps.append(Step(low, _parse_draft(field)))
+    if not steps:
+        raise root.get("ranges").error("there is no range", hint="list at least one")
+    return Schedule(steps=tuple(steps), covers=end)
+
+
+def _draft_value(draft: Draft) -> dict[str, Any]:
+    if isinstance(draft, Triple):
+        return {"dynamic": {"steps": draft.steps, "topk": draft.topk, "nodes": draft.nodes}}
+    return {"paths": [list(p) for p in draft.paths]}
+
+
+def _parse_draft(field: Field) -> Draft:
+    dynamic = field.get("dynamic", None)
+    if dynamic.value is None:
+        return paths_at(field.get("paths"))
+    dynamic.only("steps", "topk", "nodes")
+    return Triple(
+        dynamic.get("steps").integer(low=1),
+        dynamic.get("topk").integer(low=1),
+        dynamic.get("nodes").integer(low=2),
+    )

@@ -1,0 +1,226 @@
+"""SGLang 0.5: one dynamic tree (steps, topk, draft tokens), or a chain length per batch size in its adaptive file.
+
+Rules: sglang 0.5.23, `srt/speculative/adaptive_spec_params.py`, `srt/arg_groups/speculative_hook.py` and
+`cuda_graph_hook.py`. A key of the adaptive file is a lower bound on the batch size after that was padded up to the
+next captured one; other keys are ignored without a word. `--speculative-num-draft-tokens` counts the root.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import Final
+
+from treeopt.engines.dynamic_tree import SGLANG as RULE
+from treeopt.engines.dynamic_tree import Triple
+from treeopt.engines.format import Bug, Engine, Format, Found, Setup, Support, Written
+from treeopt.engines.limits import ChainLimits, TreeLimits, TripleLimits, as_triple
+from treeopt.engines.release import Release
+from treeopt.engines.schedule import OFF, Draft, Schedule, Step, chain_length
+from treeopt.engines.source import Source
+from treeopt.errors import InputError
+from treeopt.tree import DraftTree
+
+_METHODS: Final = {"eagle": "EAGLE", "eagle3": "EAGLE3", "mtp": "NEXTN", "model": "STANDALONE"}
+_ADAPTIVE_METHODS: Final = {"eagle": "EAGLE", "eagle3": "EAGLE3", "mtp": "NEXTN"}
+_STEPS, _TOPK, _NODES = "speculative-num-steps", "speculative-eagle-topk", "speculative-num-draft-tokens"
+_PROOF: Final = "the log's 'Decode batch' lines have 'accept len', /metrics has sglang:spec_accept_length"
+
+
+def static_tree_limits(topk: int) -> TreeLimits:
+    """What SGLang's candidate numbering can express as a static tree, for a plugin that feeds one.
+
+    Source: sglang 0.5.23, `srt/speculative/spec_utils.py`: topk guesses for each of topk expanded nodes per level.
+    """
+    return TreeLimits(max_ranks=topk, max_expanded=topk, rank_gaps=True, min_depth=1)
+
+
+def default_capture_sizes(max_batch: int) -> tuple[int, ...]:
+    """Batch sizes that SGLang captures for speculation unless told otherwise."""
+    spaced = (*range(1, 9), *range(10, 33, 2), *range(40, 65, 4), *range(72, 257, 8), *range(272, max_batch + 1, 16))
+    return tuple(sorted({n for n in spaced if n <= max_batch} | {max_batch}))
+
+
+def capture_sizes_for(starts: Sequence[int], max_batch: int) -> tuple[int, ...]:
+    """The default sizes and the batch before each start, so that no smaller batch is padded up to a start."""
+    return tuple(sorted({*default_capture_sizes(max_batch), *(s - 1 for s in starts if 1 < s <= max_batch + 1)}))
+
+
+def effective_start(start: int, captured: Sequence[int]) -> int:
+    """The batch size from which a key acts: the one after the largest captured size below it.
+
+    Beyond the largest captured size nothing is padded, so there a key acts from itself on.
+    """
+    place = bisect_left(captured, start)
+    return start if place == len(captured) else captured[place - 1] + 1 if place else 1
+
+
+def key_at(batch: int, keys: Sequence[int], captured: Sequence[int]) -> int:
+    """The key that a running batch size falls under; `captured` empty without CUDA graphs."""
+    place = bisect_left(captured, batch)
+    padded = captured[place] if place < len(captured) else batch
+    return keys[max(bisect_right(keys, padded) - 1, 0)]
+
+
+def _write_triple(schedule: Schedule, setup: Setup) -> Written:
+    triple = _one_triple(schedule.only)
+    flags = [f"--{_STEPS}", str(triple.steps), f"--{_TOPK}", str(triple.topk), f"--{_NODES}", str(triple.nodes)]
+    method = setup.method_in(_METHODS, engine="SGLang", default="eagle3")
+    notes = ["SGLang lowers max_running_requests to 48 unless you set it"]
+    if triple.topk > 1:
+        notes.append("topk > 1 with a page size above 1 needs the attention backend flashinfer, fa3 or triton")
+    return Written(
+        content=shlex.join(flags),
+        file_name="sglang_flags.txt",
+        launch=_launch(setup, method, flags),
+        proof=f"{_PROOF}: at most {triple.steps + 1}",
+        notes=tuple(notes),
+    )
+
+
+def _write_adaptive(schedule: Schedule, setup: Setup) -> Written:
+    method = setup.method_in(_ADAPTIVE_METHODS, engine="SGLang's adaptive lengths", default="eagle3")
+    lengths = {s.batch_min: chain_length(s.draft) or 0 for s in schedule.steps}
+    config = {str(start): {"candidate_steps": [length]} for start, length in lengths.items()}
+    longest = max(lengths.values())
+    captured = capture_sizes_for(list(lengths), setup.end_of(schedule))
+    file_name = "sglang_adaptive.json"
+    flags = [f"--{_STEPS}", str(longest), f"--{_TOPK}", "1", f"--{_NODES}", str(longest + 1)]
+    adaptive = ["--speculative-adaptive", "--speculative-adaptive-config", setup.written_to(file_name)]
+    graphs = ["--cuda-graph-bs-decode", *map(str, captured)]
+    return Written(
+        content=json.dumps(config, separators=(",", ":")),
+        file_name=file_name,
+        launch=_launch(setup, method, [*flags, *adaptive, *graphs]),
+        proof=f"the log has 'AdaptiveSpeculativeParams initialized' at the start; {_PROOF}",
+        capture_sizes=captured,
+        notes=(
+            "a key acts from the batch after the captured size before it: with other captured sizes the borders move",
+            "adaptive lengths need topk 1, and are switched off with no more than a warning under DP attention, "
+            "two-batch overlap or multi-layer EAGLE",
+            "SGLang lowers max_running_requests to 48 unless you set it",
+        ),
+    )
+
+
+def _read_triple(source: Source) -> Found | None:
+    if "speculative-adaptive-config" in source.flags:
+        raise InputError(f"{source.name}: the lengths are in another file", hint="give the adaptive configuration file")
+    steps, topk, nodes = (source.flag_number(name) for name in (_STEPS, _TOPK, _NODES))
+    if steps is None and topk is None and nodes is None:
+        return None
+    if steps is None or topk is None or nodes is None:
+        raise InputError(
+            f"{source.name}: steps, topk and draft tokens belong together",
+            hint=f"SGLang wants all of --{_STEPS}, --{_TOPK}, --{_NODES}, or none",
+        )
+    if topk == 1 and nodes != steps + 1:
+        note = f"SGLang sets {steps + 1} draft tokens, not {nodes}: a chain of {steps} has no others"
+        return Found(Schedule.constant(DraftTree.chain(steps)), (note,))
+    return Found(Schedule.constant(checked_triple(Triple(steps, topk, nodes))))
+
+
+def checked_triple(triple: Triple) -> Draft:
+    """A triple that SGLang can run, as a chain where it is one.
+
+    Raises:
+        InputError: it fails at run time: more draft tokens than candidates.
+    """
+    RULE.check(triple)
+    return DraftTree.chain(triple.steps) if triple.topk == 1 else triple
+
+
+def _read_adaptive(source: Source) -> Found | None:
+    section = source.section()
+    if section is None or not any(isinstance(v, dict) and "candidate_steps" in v for v in section.value.values()):
+        return None
+    lengths: dict[int, int] = {}
+    for key in section.mapping():
+        field = section.get(key)
+        if not key.isdecimal():
+            if isinstance(field.value, dict):
+                raise field.error("SGLang ignores this key", hint="keys are single numbers: the smallest batch size")
+            continue
+        steps = [step.integer(low=0) for step in field.get("candidate_steps").items()]
+        if len(set(steps)) != 1:
+            raise field.error(
+                f"SGLang chooses among {steps} by what was accepted",
+                hint="one candidate per key is a schedule; compare with chain:K for each of them",
+            )
+        lengths[int(key)] = steps[0]
+    if not lengths:
+        raise section.error("there is no batch size", hint='write {"1": {"candidate_steps": [4]}}')
+    first = min(lengths)
+    # A batch below the first key takes the first one.
+    steps_ = tuple(Step(1 if b == first else b, DraftTree.chain(k)) for b, k in sorted(lengths.items()))
+    starts = [b for b in sorted(lengths) if b != first]
+    wrong = [s for s in starts if effective_start(s, default_capture_sizes(max(s, 256))) != s]
+    notes = [f"with SGLang's default captured sizes key {s} acts from batch {_default_start(s)} on" for s in wrong]
+    return Found(Schedule(steps=steps_), tuple(notes))
+
+
+def _default_start(start: int) -> int:
+    return effective_start(start, default_capture_sizes(max(start, 256)))
+
+
+def _one_triple(draft: Draft | None) -> Triple:
+    triple = None if draft is None else as_triple(draft)
+    if triple is None:
+        raise InputError("SGLang loads one triple for all batch sizes", hint="give one chain or one dynamic tree")
+    return triple
+
+
+def _launch(setup: Setup, method: str, flags: list[str]) -> str:
+    model = ["--speculative-draft-model-path", setup.draft_model] if method != "NEXTN" else []
+    start = ["python", "-m", "sglang.launch_server", "--model-path", setup.model, "--speculative-algorithm", method]
+    return shlex.join([*start, *model, *flags])
+
+
+def _has_topk(schedule: Schedule) -> bool:
+    return any(chain_length(step.draft) is None for step in schedule.steps)
+
+
+SGLANG: Final = Engine(
+    name="sglang",
+    title="SGLang",
+    checked="0.5.23",
+    supports=(
+        Support(
+            formats=(
+                Format(name="triple", limits=TripleLimits(rule=RULE), write=_write_triple, read=_read_triple),
+                Format(
+                    name="adaptive",
+                    limits=ChainLimits(per_batch=True, may_be_off=True),
+                    write=_write_adaptive,
+                    read=_read_adaptive,
+                ),
+            ),
+            since=Release(0, 5, 0),
+        ),
+    ),
+    bugs=(
+        Bug(
+            reference="sgl-project/sglang#13212",
+            text="the logged accept rate is wrong where draft tokens are not steps + 1; use the accept length",
+            hits=_has_topk,
+        ),
+        Bug(
+            reference="sgl-project/sglang#26866",
+            text="accept_index runs out of bounds where draft tokens exceed steps + 1, in releases before June 2026",
+            hits=_has_topk,
+        ),
+        Bug(
+            reference="sgl-project/sglang#35275",
+            text="adaptive lengths crash at the start or waste graph memory in releases before August 2026",
+            hits=lambda schedule: schedule.only is None,
+        ),
+        Bug(
+            reference="NVIDIA/TensorRT-LLM#16888",
+            text="seen in another engine: acceptance falls after a phase without drafts, as the drafter's state ages; "
+            "watch it where the length goes to 0",
+            hits=lambda schedule: any(step.draft == OFF for step in schedule.steps),
+        ),
+    ),
+)

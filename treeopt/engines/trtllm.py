@@ -1,0 +1,235 @@
+"""TensorRT-LLM: a draft length per batch size, a dynamic tree, and up to 1.3 a static one.
+
+Rules: `tensorrt_llm/llmapi/llm_args.py` (1.3.0rc and main). Keys of `draft_len_schedule` are upper bounds, above the
+last one nothing is drafted, the smallest one must have `max_draft_len` and none more. A dynamic tree has
+max_draft_len <= max_total_draft_tokens <= dynamic_tree_max_topK x max_draft_len, the root not counted. Static choices
+are de-duplicated and sorted, ranks may have gaps; removed on main by NVIDIA/TensorRT-LLM#18210.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any, Final
+
+from treeopt.documents import Field, dump_yaml
+from treeopt.engines.dynamic_tree import TENSORRT_LLM as RULE
+from treeopt.engines.dynamic_tree import Triple
+from treeopt.engines.format import Bug, Engine, Format, Found, Setup, Support, Written
+from treeopt.engines.limits import ChainLimits, TreeLimits, TripleLimits, as_triple
+from treeopt.engines.release import Release
+from treeopt.engines.schedule import OFF, Draft, Schedule, Step, chain_length
+from treeopt.engines.source import Source, pairs
+from treeopt.errors import InputError
+from treeopt.plan_file import paths_at
+from treeopt.tree import DraftTree
+
+_METHODS: Final = {"eagle": "Eagle", "eagle3": "Eagle3", "mtp": "MTP", "ngram": "NGram", "model": "Draft_Target"}
+_DYNAMIC_METHODS: Final = {"eagle": "Eagle", "eagle3": "Eagle3"}
+_TREE_METHODS: Final = {"eagle": "Eagle", "eagle3": "Eagle3", "medusa": "Medusa"}
+_WITHOUT_MODEL: Final = ("MTP", "NGram")
+_CHOICES: Final = ("eagle_choices", "medusa_choices")
+_FILE: Final = "trtllm_config.yaml"
+_PROOF: Final = (
+    "specDecodingStats of the iteration statistics on /metrics (numDraftTokens, numAcceptedTokens, acceptanceLength)"
+)
+
+
+def _write_length(schedule: Schedule, setup: Setup) -> Written:
+    return _written(setup, _METHODS, {"max_draft_len": _longest(schedule)}, f"{_PROOF}: K = {_longest(schedule)}")
+
+
+def _write_schedule(schedule: Schedule, setup: Setup) -> Written:
+    end = setup.end_of(schedule)
+    ranges = [(r.batch_max or end, chain_length(r.draft) or 0) for r in schedule.ranges()]
+    table = dict(ranges if ranges[-1][1] else ranges[:-1])  # above the last key nothing is drafted
+    lengths = ", ".join(f"{k} up to batch {high}" for high, k in table.items())
+    return _written(
+        setup,
+        _METHODS,
+        {"max_draft_len": _longest(schedule), "draft_len_schedule": table},
+        f"{_PROOF}: {lengths}",
+        capture_sizes=tuple(table),
+        notes=(
+            f"above batch {max(table)} TensorRT-LLM drafts nothing",
+            "max_concurrency must not be set beside a schedule",
+            "keep these sizes among those of cuda_graph_config.batch_sizes, so that no batch is padded over a border",
+            "known from the documentation of 1.3.0rc and main; no CPU build exists to check it with",
+        ),
+    )
+
+
+def _write_triple(schedule: Schedule, setup: Setup) -> Written:
+    triple = None if schedule.only is None else as_triple(schedule.only)
+    if triple is None:
+        raise InputError("TensorRT-LLM loads one dynamic tree", hint="give one chain or one dynamic tree")
+    settings = {
+        "max_draft_len": triple.steps,
+        "use_dynamic_tree": True,
+        "dynamic_tree_max_topK": triple.topk,
+        "max_total_draft_tokens": triple.nodes - 1,
+    }
+    note = "not for targets with sliding-window or MLA attention"
+    return _written(setup, _DYNAMIC_METHODS, settings, f"{_PROOF}: {triple.nodes - 1} drafted per step", notes=(note,))
+
+
+def _write_choices(schedule: Schedule, setup: Setup) -> Written:
+    tree = schedule.only
+    if not isinstance(tree, DraftTree):
+        raise InputError("TensorRT-LLM loads one static tree", hint="give one tree")
+    kind = "medusa_choices" if setup.drafter == "medusa" else "eagle_choices"
+    settings = {"max_draft_len": tree.depth, kind: [list(p) for p in tree.paths]}
+    note = "deprecated: it acts on the two-model path only, and is gone in 1.4"
+    return _written(setup, _TREE_METHODS, settings, f"{_PROOF}: {len(tree) - 1} drafted per step", notes=(note,))
+
+
+def _written(
+    setup: Setup,
+    methods: dict[str, str],
+    settings: dict[str, Any],
+    proof: str,
+    *,
+    capture_sizes: tuple[int, ...] = (),
+    notes: tuple[str, ...] = (),
+) -> Written:
+    method = setup.method_in(methods, engine="TensorRT-LLM", default="eagle3")
+    model = {} if method in _WITHOUT_MODEL else {"speculative_model": setup.draft_model}
+    section: dict[str, Any] = {"decoding_type": method, **model, **settings}
+    return Written(
+        content=dump_yaml({"speculative_config": section}),
+        file_name=_FILE,
+        launch=f"trtllm-serve {setup.model} --config {setup.written_to(_FILE)}",
+        proof=proof,
+        capture_sizes=capture_sizes,
+        notes=notes,
+    )
+
+
+def _read_schedule(source: Source) -> Found | None:
+    section = _section(source)
+    if section is None or section.value.get("draft_len_schedule") is None:
+        return None
+    field = section.get("draft_len_schedule")
+    table = dict(sorted(_entry(field, key, value) for key, value in pairs(field).items()))
+    if not table:
+        raise field.error("there is no batch size", hint="write {largest batch size: draft tokens}")
+    longest = section.get("max_draft_len").integer(low=1)
+    if table[min(table)] != longest:
+        raise field.error(
+            f"{table[min(table)]} tokens up to batch {min(table)}, but max_draft_len is {longest}",
+            hint="TensorRT-LLM wants max_draft_len in the smallest range",
+        )
+    if max(table.values()) > longest:
+        raise field.error(f"{max(table.values())} exceeds max_draft_len {longest}", hint="no range may draft more")
+    starts = [1, *(high + 1 for high in table)]
+    lengths = [*table.values(), 0]
+    return Found(Schedule(steps=tuple(Step(b, DraftTree.chain(k)) for b, k in zip(starts, lengths, strict=True))))
+
+
+def _entry(field: Field, key: object, value: object) -> tuple[int, int]:
+    where = Field(document=field.document, keys=(*field.keys, str(key)), value=key)
+    amount = Field(document=field.document, keys=(*field.keys, str(key)), value=value)
+    return where.integer(low=1), amount.integer(low=0)
+
+
+def _read_triple(source: Source) -> Found | None:
+    section = _section(source)
+    if section is None or not section.value.get("use_dynamic_tree"):
+        return None
+    depth, topk = (section.get(name).integer(low=1) for name in ("max_draft_len", "dynamic_tree_max_topK"))
+    total = section.get("max_total_draft_tokens", depth * topk)
+    triple = Triple(depth, topk, total.integer(low=1) + 1)
+    try:
+        RULE.check(triple)
+    except InputError as error:
+        raise total.error(str(error), hint=error.hint) from None
+    return Found(Schedule.constant(DraftTree.chain(depth) if topk == 1 else triple))
+
+
+def _read_choices(source: Source) -> Found | None:
+    section = _section(source)
+    name = next((c for c in _CHOICES if section is not None and section.value.get(c) is not None), None)
+    if section is None or name is None:
+        return None
+    field = section.get(name)
+    if isinstance(field.value, str):
+        try:
+            field = Field(document=field.document, keys=field.keys, value=ast.literal_eval(field.value))
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            raise field.error("not a list of paths", hint="write [[0], [1], [0, 0]]") from None
+    return Found(Schedule.constant(paths_at(field)))
+
+
+def _read_length(source: Source) -> Found | None:
+    section = _section(source)
+    others = ("draft_len_schedule", "use_dynamic_tree", *_CHOICES)
+    if (
+        section is None
+        or "max_draft_len" not in section.value
+        or any(section.value.get(k) not in (None, False) for k in others)
+    ):
+        return None
+    chain = DraftTree.chain(section.get("max_draft_len").integer(low=1))
+    top = section.value.get("max_concurrency")
+    if top is None:
+        return Found(Schedule.constant(chain))
+    off_from = section.get("max_concurrency").integer(low=1) + 1
+    return Found(Schedule(steps=(Step(1, chain), Step(off_from, OFF))))
+
+
+def _section(source: Source) -> Field | None:
+    section = source.section("speculative_config")
+    names = ("decoding_type", "max_draft_len", *_CHOICES)
+    return section if section is not None and any(name in section.value for name in names) else None
+
+
+def _longest(schedule: Schedule) -> int:
+    return max(chain_length(step.draft) or 0 for step in schedule.steps)
+
+
+def _is_tree(draft: Draft) -> bool:
+    return chain_length(draft) is None
+
+
+_LENGTH: Final = Format(name="length", limits=ChainLimits(), write=_write_length, read=_read_length)
+_SCHEDULE: Final = Format(
+    name="schedule",
+    limits=ChainLimits(per_batch=True, may_be_off=True, longest_first=True),
+    write=_write_schedule,
+    read=_read_schedule,
+)
+_DYNAMIC: Final = Format(name="triple", limits=TripleLimits(rule=RULE), write=_write_triple, read=_read_triple)
+_STATIC: Final = Format(
+    name="choices", limits=TreeLimits(rank_gaps=True, min_depth=2), write=_write_choices, read=_read_choices
+)
+
+TENSORRT_LLM: Final = Engine(
+    name="trtllm",
+    title="TensorRT-LLM",
+    checked="1.4.0rc4",
+    supports=(
+        Support(formats=(_LENGTH, _SCHEDULE, _DYNAMIC), since=Release(1, 4, 0)),
+        Support(formats=(_STATIC, _LENGTH, _SCHEDULE, _DYNAMIC), since=Release(1, 3, 0), before=Release(1, 4, 0)),
+        Support(formats=(_STATIC, _LENGTH), since=Release(1, 0, 0), before=Release(1, 3, 0)),
+    ),
+    bugs=(
+        Bug(
+            reference="NVIDIA/TensorRT-LLM#16888",
+            text="acceptance collapses after a phase with draft length 0: the drafter's state is not refreshed",
+            hits=lambda schedule: any(step.draft == OFF for step in schedule.steps),
+            since=Release(1, 3, 0),
+        ),
+        Bug(
+            reference="NVIDIA/TensorRT-LLM#10343",
+            text="a static tree accepts fewer tokens than a smaller one inside it: its key-value cache is rewound by "
+            "one number",
+            hits=lambda schedule: any(_is_tree(step.draft) for step in schedule.steps),
+            before=Release(1, 4, 0),
+        ),
+        Bug(
+            reference="NVIDIA/TensorRT-LLM#10323",
+            text="a static tree of depth 1 fails; treeopt refuses it",
+            before=Release(1, 4, 0),
+            hits=lambda schedule: any(_is_tree(step.draft) for step in schedule.steps),
+        ),
+    ),
+)

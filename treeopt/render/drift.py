@@ -1,0 +1,103 @@
+"""What `treeopt check` found, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from treeopt.drift.change import Change, Verdict
+from treeopt.drift.report import Compared, Regret, Report
+from treeopt.render.text import batches, percent, plain_table
+
+WIDE = 120  # from this many columns on every number is shown
+_WORDS = ("verdict", "old tree loses")
+_STYLES = {Verdict.STABLE: "green", Verdict.DRIFT: "red", Verdict.UNCLEAR: "yellow"}
+
+
+def drift_report(report: Report, width: int = WIDE) -> RenderableType:
+    """The verdict, what was compared, and what is wrong with its next step."""
+    parts: list[RenderableType] = [_verdict(report)]
+    if report.compared:
+        parts += [Text(), *(_wide(report.compared) if width >= WIDE else _narrow(report.compared))]
+    for finding in report.findings:
+        text = Text("\n").append(f"{finding.kind.value}", style="bold red").append(f" ({finding.where})\n")
+        parts.append(text.append(f"  {finding.seen}\n").append(f"  next: {finding.next_step}"))
+    return Group(*parts)
+
+
+def _verdict(report: Report) -> Text:
+    if report.drifted:
+        count = len(report.findings)
+        return Text(f"{count} finding{'s' if count > 1 else ''}", style="bold red")
+    if report.compared and all(c.verdict is Verdict.STABLE for c in report.compared):
+        return Text(f"the plan holds: no change of more than {report.gate:.0%}", style="bold green")
+    told = "nothing is wrong as far as these metrics tell" if report.compared else "nothing could be compared"
+    return Text(told, style="bold yellow")
+
+
+def _wide(compared: Sequence[Compared]) -> list[RenderableType]:
+    """One table with every number."""
+    source = ["source"] if len({c.source.name for c in compared}) > 1 else []
+    table = plain_table(
+        "batch", *source, "drafts", "planned E", "measured E", "change", "99.8 % interval", "would show"
+    )
+    for name in _WORDS:
+        table.add_column(name, no_wrap=True)
+    for c in compared:
+        drafts = "" if c.source.drafts is None else f"{c.source.drafts:,.0f}"
+        batch, planned, measured, change, shown, *words = _cells(c)
+        table.add_row(
+            batch,
+            *([c.source.name] if source else []),
+            *(drafts, planned, measured, change, _interval(c.change), shown),
+            *words,
+        )
+    return [table]
+
+
+def _narrow(compared: Sequence[Compared]) -> list[RenderableType]:
+    """A table per source, its name above it: names do not fit beside the numbers."""
+    names = list(dict.fromkeys(c.source.name for c in compared))
+    parts: list[RenderableType] = []
+    for name in names:
+        table = plain_table("batch", "plan E", "seen E", "change", "would show")
+        for title in _WORDS:
+            table.add_column(title, no_wrap=True)
+        for c in compared:
+            if c.source.name == name:
+                table.add_row(*_cells(c)[:-1], _regret(c.regret, brief=True))
+        parts += [Text(f"{name}:"), table] if len(names) > 1 else [table]
+    return parts
+
+
+def _cells(c: Compared) -> list[str | Text]:
+    """What every table has: batch sizes, E planned and measured, its change, the smallest that would show, words."""
+    change = c.change
+    return [
+        batches(c.bucket),
+        f"{change.planned:.2f}",
+        f"{change.measured:.2f}",
+        percent(change.share),
+        "" if change.detectable is None else f"{change.detectable:.1%}",
+        Text(c.verdict.value, style=_STYLES[c.verdict]),
+        _regret(c.regret),
+    ]
+
+
+def _interval(change: Change) -> str:
+    if change.low is None or change.high is None:
+        return ""
+    return f"{percent(change.low)} to {percent(change.high)}"
+
+
+def _regret(regret: Regret | None, *, brief: bool = False) -> str:
+    if regret is None:
+        return "unknown"
+    if regret.loss < 0.0005:
+        return "nothing"
+    best = "plain" if regret.nodes == 1 else f"{regret.nodes} nodes"
+    if brief:
+        return f"{regret.loss:.1%} ({best})"
+    return f"{regret.loss:.1%} to {best}" + (f", depth {regret.depth}" if regret.nodes > 1 else "")
