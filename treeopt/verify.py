@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
-from treeopt.decode.diagnose import Difference, diagnose
+from treeopt.decode.checks.subjects import Choice, Subject, only_subject, subjects_of
+from treeopt.decode.diagnose import Difference, Unchecked, diagnose, unchecked
 from treeopt.decode.dump import load_dump
 from treeopt.decode.rules import rule_named
-from treeopt.documents import read_document
 from treeopt.errors import InputError
 from treeopt.extras import require
-from treeopt.plan_file import is_plan, parse_plan, parse_tree
-from treeopt.tree import DraftTree
+from treeopt.tree import MAX_PREFIX, DraftTree
 
 if TYPE_CHECKING:
     from treeopt.decode.checks.case import Case
     from treeopt.decode.checks.checks import Check
     from treeopt.decode.models import Model
-    from treeopt.plan_bucket import Bucket
 
 AttentionName = Literal["torch", "triton"]
+DEVICES: Final = ("auto", "cpu", "cuda")
 DTYPES: Final = ("auto", "float64", "float32", "bfloat16", "float16")
 _KERNEL_HEAD_DIM: Final = 64  # the toy's, for a kernel that knows the head dimensions of real models only
 _TOY_VOCABULARY: Final = 128
+_DEFAULT_CONTEXT: Final = 16
+_TOY_CONTEXT: Final = 2048
+_MODEL_CONTEXT: Final = 1 << 17
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,21 +41,34 @@ class Settings:
     Args:
         model: a directory, .gguf file or hub id; None: a toy transformer with random weights.
         dtype: `auto` is float64 for the toy (float32 under a kernel), and the checkpoint's own for a model.
-        context: L, the committed tokens before each root.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`.
+        context: committed tokens before each root; see `prefix_len`.
+
+    Raises:
+        InputError: one of them is unknown or out of range.
     """
 
     model: str | None = None
     attention: AttentionName = "torch"
     device: str = "auto"
     dtype: str = "auto"
-    context: int = 16
+    context: int = _DEFAULT_CONTEXT
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise InputError(f"dtype '{self.dtype}'", hint=f"known: {', '.join(DTYPES)}")
-        if not 1 <= self.context <= 1 << 20:
-            raise InputError(f"a context of {self.context} tokens", hint="give 1 or more")
+        if self.device.partition(":")[0] not in DEVICES:
+            raise InputError(f"device '{self.device}'", hint=f"known: {', '.join(DEVICES)}")
+        if not 0 <= self.context <= MAX_PREFIX:
+            raise InputError(f"a context of {self.context} tokens", hint=f"give 0 to {MAX_PREFIX}")
+        if self.seed < 0:
+            raise InputError(f"seed {self.seed}", hint="give 0 or more")
+
+    @property
+    def prefix_len(self) -> int:
+        """L, what is run of the context: plain attention holds L x L scores."""
+        return min(self.context, _TOY_CONTEXT if self.model is None else _MODEL_CONTEXT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,29 +109,27 @@ class Verification:
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """What a dump of another engine's step shows: the keys that it held, and the differences, the earliest first."""
+    """What a dump of another engine's step shows: the keys that it held, and the differences, the earliest first.
+
+    `unchecked` are the keys that could be checked further with others.
+    """
 
     where: str
     nodes: int
     contents: tuple[str, ...]
+    unchecked: tuple[Unchecked, ...]
     differences: tuple[Difference, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Subject:
-    tree: DraftTree
-    where: str
-
-
 def verify_plan(
-    path: Path, settings: Settings, *, batch: int | None = None, advance: Callable[[str], None] | None = None
+    path: Path, settings: Settings, choice: Choice, *, advance: Callable[[str], None] | None = None
 ) -> Verification:
-    """Check every different tree of a plan (or that of one batch size), or a bare tree.
+    """Check every different tree of a plan, as far as it is chosen, or a bare tree.
 
     Raises:
         InputError: a file or model cannot be read, or something that the attention needs is missing.
     """
-    rule, subjects = _subjects(path, batch)
+    rule, subjects = subjects_of(path, choice)
     model = _load(settings)
     trees = []
     for subject in subjects:
@@ -131,64 +144,39 @@ def verify_plan(
         device=_device_name(model),
         attention=_attention_name(settings, model),
         libraries=_libraries(settings),
-        context=settings.context,
+        context=settings.prefix_len,
         trees=tuple(trees),
     )
 
 
-def diagnose_dump(path: Path, dump: Path, *, batch: int | None = None) -> Diagnosis:
+def diagnose_dump(path: Path, dump: Path, choice: Choice) -> Diagnosis:
     """Compare another engine's step with a plan's tree; needs neither a model nor torch.
 
     Raises:
-        InputError: a file cannot be read, or the plan has several trees and no batch size picks one.
+        InputError: a file cannot be read, or several trees are chosen.
         FileFormatError: the dump is not what its format says.
     """
-    subject = _only(path, batch)
+    subject = only_subject(path, choice)
     found = load_dump(dump, subject.tree)
     return Diagnosis(
         where=subject.where,
         nodes=len(subject.tree),
         contents=found.contents,
+        unchecked=unchecked(found),
         differences=diagnose(found, subject.tree),
     )
 
 
-def write_example(path: Path, out: Path, settings: Settings, *, batch: int | None = None) -> None:
+def write_example(path: Path, out: Path, settings: Settings, choice: Choice) -> None:
     """Write a dump of this decoder's own step with a plan's tree.
 
     Raises:
-        InputError: a file cannot be read or written, or the plan has several trees and no batch size picks one.
+        InputError: a file cannot be read or written, or several trees are chosen.
     """
     from treeopt.decode.checks.own import own_dump
 
-    subject = _only(path, batch)
+    subject = only_subject(path, choice)
     own_dump(_case(subject.tree, _load(settings), settings)).save(out)
-
-
-def _only(path: Path, batch: int | None) -> _Subject:
-    _, subjects = _subjects(path, batch)
-    if len(subjects) > 1:
-        raise InputError(f"{path}: the plan has {len(subjects)} trees", hint="say which: add --batch B")
-    return subjects[0]
-
-
-def _subjects(path: Path, batch: int | None) -> tuple[str | None, list[_Subject]]:
-    document = read_document(path, what="plan or tree")
-    if not is_plan(document):
-        if batch is not None:
-            raise InputError("a bare tree has no batch sizes", hint="drop --batch, or give a plan")
-        return None, [_Subject(tree=parse_tree(document), where="the tree")]
-    plan = parse_plan(document)
-    buckets = plan.buckets if batch is None else (plan.bucket_for(batch),)
-    return plan.rule, [
-        _Subject(tree=tree, where=_where(b for b in buckets if b.tree == tree))
-        for tree in dict.fromkeys(bucket.tree for bucket in buckets)
-    ]
-
-
-def _where(buckets: Iterable[Bucket]) -> str:
-    ranges = dict.fromkeys((b.batch_min, b.batch_max) for b in buckets)
-    return "batch " + ", ".join(str(high) if low == high else f"{low}-{high}" for low, high in ranges)
 
 
 def _load(settings: Settings) -> Model:
@@ -228,12 +216,12 @@ def _case(tree: DraftTree, model: Model, settings: Settings) -> Case:
     from treeopt.decode.checks.checks import tokens_for
 
     rng = np.random.default_rng(settings.seed)
-    prefix = rng.integers(0, model.vocabulary_size, settings.context)
+    prefix = rng.integers(0, model.vocabulary_size, settings.prefix_len)
     tokens = tokens_for(tree, model.vocabulary_size, rng)
     return Case(model=model, tree=tree, prefix=prefix, tokens=tokens, kernels=settings.attention == "triton")
 
 
-def _report(case: Case, subject: _Subject) -> TreeReport:
+def _report(case: Case, subject: Subject) -> TreeReport:
     from treeopt.decode.checks.checks import check_tree
 
     return TreeReport(where=subject.where, nodes=len(subject.tree), depth=subject.tree.depth, checks=check_tree(case))

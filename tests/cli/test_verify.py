@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
+from plans import bucket_of, plan_of
 
 from treeopt.decode.dump import FORMAT
+from treeopt.plan import Plan
 from treeopt.tree import DraftTree
 
 PATHS = [[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0]]
@@ -22,6 +25,18 @@ TREE = DraftTree(tuple(tuple(path) for path in PATHS))
 def tree(tmp_path: Path) -> Path:
     path = tmp_path / "tree.json"
     path.write_text(json.dumps(PATHS))
+    return path
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    """A tree, a chain, and no speculation."""
+    buckets = (bucket_of(TREE, 1, 1), bucket_of(DraftTree.chain(3), 2, 8), bucket_of(DraftTree(()), 9, 64))
+    return written(tmp_path / "plan.yaml", plan_of(*buckets))
+
+
+def written(path: Path, plan: Plan) -> Path:
+    path.write_text(yaml.safe_dump(plan.document(), sort_keys=False))
     return path
 
 
@@ -51,7 +66,31 @@ def test_a_plan_is_verified_bucket_by_bucket(run: Callable[..., Any], plan: Path
     assert {check["name"] for check in checks} >= {"distribution of every path", "parent gathering, every rule"}
     one = json.loads(run("verify", plan, "--batch", "1", "--json", "--seed", "3").out)
     assert [report["where"] for report in one["trees"]] == ["batch 1"]
-    assert len(one["trees"]) < len(found["trees"])
+    assert [(report["where"], report["nodes"]) for report in found["trees"]] == [
+        ("batch 1", 8),
+        ("batch 2-8", 4),
+        ("batch 9-64", 1),
+    ]
+
+
+def test_a_plan_for_several_contexts(run: Callable[..., Any], wrong: Callable[..., None], tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    short, long = (1, 1024), (1025, 8192)
+    buckets = [bucket_of(TREE, 1, 8, contexts=short), bucket_of(DraftTree.chain(2), 9, 16, contexts=short)]
+    buckets += [bucket_of(DraftTree.chain(3), 1, 8, contexts=long), bucket_of(DraftTree.chain(2), 9, 16, contexts=long)]
+    path = written(tmp_path / "plan.yaml", plan_of(*buckets))
+
+    def places(*arguments: str) -> list[str]:
+        return [report["where"] for report in json.loads(run("verify", path, "--json", *arguments).out)["trees"]]
+
+    first, third = "batch 1-8 at context 1-1024", "batch 1-8 at context 1025-8192"
+    second = "batch 9-16 at context 1-1024, batch 9-16 at context 1025-8192"
+    assert places() == [first, second, third]
+    assert places("--batch", "8") == [first, third]
+    assert places("--batch", "8", "--context", "100") == [first]
+    dump = dumped(tmp_path / "dump.json")
+    wrong(run("verify", path, "--batch", "8", "--dump", dump), "2 trees", first, third, "--context L")
+    assert run("verify", path, "--batch", "8", "--context", "100", "--dump", dump).code == 0
 
 
 def test_a_step_that_is_wrong_ends_with_three(
@@ -72,8 +111,8 @@ def test_a_step_that_is_wrong_ends_with_three(
 def test_an_approximate_rule_is_called_so(run: Callable[..., Any], plan: Path) -> None:
     pytest.importorskip("torch")
     typical = plan.with_name("typical.yaml")
-    typical.write_text(plan.read_text().replace("{rule: greedy, exact: true}", "{rule: typical, exact: false}"))
-    assert "typical" in typical.read_text()
+    document = yaml.safe_load(plan.read_text()) | {"verification": {"rule": "typical", "exact": False}}
+    typical.write_text(yaml.safe_dump(document, sort_keys=False))
     ran = run("verify", typical, "--batch", "64")
     assert ran.code == 0
     assert "typical (approximate)" in ran.out
@@ -93,7 +132,9 @@ def test_another_engines_step(run: Callable[..., Any], tree: Path, tmp_path: Pat
     found = json.loads(run("verify", tree, "--dump", sequential, "--json").out)
     assert found["format"] == "treeopt.diagnosis/1"
     assert found["differences"][0]["name"] == "sibling visible"
-    assert found["checked"] == ["mask", "positions", "accepted"]
+    assert found["checked"] == ["mask", "positions"]
+    assert found["not_fully_checked"] == [{"key": "accepted", "needs": ["tokens", "target_tokens"]}]
+    assert "'accepted' was not fully checked: that needs tokens and target_tokens in the dump" in wrong.err
 
 
 def test_the_example_that_it_writes_shows_no_difference(run: Callable[..., Any], plan: Path, tmp_path: Path) -> None:
@@ -114,7 +155,9 @@ def test_the_example_that_it_writes_shows_no_difference(run: Callable[..., Any],
         (["--dump", "none.npz"], ["none.npz: no such file"]),
         (["--batch", "4"], ["a bare tree has no batch sizes"]),
         (["--dtype", "int8"], ["dtype 'int8'", "bfloat16"]),
-        (["--context", "0"], ["a context of 0 tokens"]),
+        (["--context", "-1"], ["a context of -1 tokens"]),
+        (["--seed", "-1"], ["seed -1"]),
+        (["--device", "meta"], ["device 'meta'", "cuda"]),
     ],
 )
 def test_wrong_input(
@@ -126,6 +169,8 @@ def test_wrong_input(
 def test_what_needs_one_tree(run: Callable[..., Any], wrong: Callable[..., None], plan: Path, tmp_path: Path) -> None:
     wrong(run("verify", plan, "--dump", dumped(tmp_path / "d.json")), "trees", "add --batch B")
     wrong(run("verify", plan, "--write-dump", plan, "--batch", "1"), "is an input of this command")
+    both = run("verify", plan, "--write-dump", tmp_path / "a.npz", "--dump", tmp_path / "d.json")
+    assert both.code == 2
 
 
 def test_a_model_that_is_not_there(run: Callable[..., Any], wrong: Callable[..., None], tree: Path) -> None:
@@ -141,6 +186,7 @@ def test_the_kernel_in_the_interpreter(tree: Path) -> None:
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     environment.pop("TRITON_INTERPRET", None)
     program = "import sys; from treeopt.cli import main; sys.argv[0] = 'treeopt'; main()"
+    tree.write_text(json.dumps(PATHS[:5]))
     arguments = ["verify", str(tree), "--attention", "triton", "--json"]
     ran = subprocess.run(
         [sys.executable, "-c", program, *arguments], capture_output=True, text=True, env=environment, check=False

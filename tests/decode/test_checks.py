@@ -38,7 +38,7 @@ def failed(checks: tuple[Check, ...]) -> set[str]:
 @pytest.mark.parametrize(
     "tree", [DraftTree(()), DraftTree.chain(3), BUSHY, DraftTree.from_widths([4, 3]), DraftTree(((2,), (5,), (5, 1)))]
 )
-@pytest.mark.parametrize("L", [1, 9])
+@pytest.mark.parametrize("L", [0, 1, 9])
 def test_the_decoder_itself_passes(tree: DraftTree, L: int) -> None:
     checks = check_tree(case(tree, L=L))
     assert not failed(checks)
@@ -78,6 +78,18 @@ def test_mutant_steps_are_caught(change: Callable[[Step], Step], dtype: str, mon
     found = failed(check_tree(case(dtype=dtype)))
     assert found >= SHOWS[change]
     assert "greedy text" in found or dtype == "bfloat16"
+
+
+def test_a_cache_that_holds_no_numbers_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's `max` passes over them."""
+    kept = SlotCache.compact
+
+    def spoilt(self: SlotCache, path: np.ndarray, *, lengths: np.ndarray, rows: np.ndarray) -> None:
+        kept(self, path, lengths=lengths, rows=rows)
+        self.layers[-1][1][:] = float("nan")
+
+    monkeypatch.setattr(SlotCache, "compact", spoilt)
+    assert "cache after compaction, in place" in failed(check_tree(case()))
 
 
 @pytest.mark.parametrize("name", ["compact", "compact_by_copy"])

@@ -77,6 +77,13 @@ def continuations(reports: list[StepReport]) -> list[list[int]]:
     return found
 
 
+def test_prompts_may_be_arrays() -> None:
+    target = toy(7)
+    prompts = [np.array([0]), np.array([4, 5, 6])]
+    found = Decoder(target, decoding=Decoding(max_new_tokens=5)).generate(prompts, PLAIN, batch=2)
+    assert found == [written_plainly(target, prompt.tolist(), 5) for prompt in prompts]
+
+
 def test_a_stream_says_when_a_request_ends() -> None:
     target = toy(7)
     decoder = Decoder(target, noisy(target), decoding=Decoding(max_new_tokens=9))
@@ -269,12 +276,12 @@ def test_mutant_bonus_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         return [(int(tokens[b, 0]), *found) for b, found in enumerate(kept(verdict, tokens))]
 
     kept = decoder_module.emissions
-    trace, tokens, steps = decoded_by_phase(BUSHY, depth=4, length=50)
+    trace, tokens, steps = decoded_by_phase(BUSHY, depth=4, length=25)
     assert replay(trace, BUSHY).tokens_per_step == tokens / steps
     monkeypatch.setattr(decoder_module, "emissions", emissions)
     target = toy(7)
     assert written(target) != [written_plainly(target, prompt, 24) for prompt in PROMPTS]
-    trace, tokens, steps = decoded_by_phase(BUSHY, depth=4, length=50)
+    trace, tokens, steps = decoded_by_phase(BUSHY, depth=4, length=25)
     assert replay(trace, BUSHY).tokens_per_step != tokens / steps
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from treeopt.decode.diagnose import diagnose
+from treeopt.decode.diagnose import Unchecked, diagnose, unchecked
 from treeopt.decode.dump import FORMAT, StepDump, load_dump
 from treeopt.errors import FileFormatError, InputError
 from treeopt.tree import DraftTree
@@ -77,6 +77,8 @@ def test_a_right_step_shows_nothing() -> None:
         ({"mask": visible(3, 3, False)}, "itself hidden", "node 3 does not attend to node 3"),
         ({"mask": np.where(np.arange(L + N) == 1, False, MASK)}, "missing prefix", "node 0 .* committed token 1 of 4"),
         ({"mask": np.tri(N, L + N, L, dtype=bool)}, "sibling visible", "node 2 attends to node 1; the mask is causal"),
+        ({"mask": ~MASK}, "inverted mask", "true must mean visible"),
+        ({"mask": ~MASK[:, L:]}, "inverted mask", "true must mean visible"),
         ({"positions": L + np.arange(N)}, "sequential positions", "node 2 at depth 1 has position 6, not 5"),
         ({"positions": np.array(DEPTHS)}, "shifted positions", "off by -4"),
         ({"positions": L + np.array([0, 1, 1, 2, 2, 3, 3])}, "wrong position", "node 5"),
@@ -95,6 +97,10 @@ def test_a_right_step_shows_nothing() -> None:
         ({"kv_after": KV[[0, 1, 2, 3, 4, 6, 8, 10]]}, "wrong KV", "slot 6 .* it holds node 4"),
         ({"kv_after": KV[:6]}, "short cache", "6 slots"),
         ({"kv_after": KV[[1, 0, 2, 3, 4, 6, 9, 10]]}, "prefix overwritten", "slot 0"),
+        ({"next_token": None, "emitted": np.array([52, 55, 56, 62, 62])}, "bonus counted twice", "it emitted"),
+        ({"kept_slots": np.arange(7)}, "short cache", "7 slots, 8 tokens"),
+        ({"kept_slots": np.array([0, 1, 3, 2, 4, 6, 9, 10])}, "prefix overwritten", "slot 2 of the 4"),
+        ({"parents": None, "ranks": np.array([-1, 0, 2, 0, 0, 1, 0])}, "another tree", r"the path \[2\]"),
         ({"kept_slots": np.arange(8)}, "stale KV", "it keeps slots 4 to 7"),
         ({"kept_slots": np.array([0, 1, 2, 3, 4, 6, 8, 10])}, "wrong KV", "it keeps slots"),
         (
@@ -113,6 +119,45 @@ def test_every_mistake_has_a_name(changes: dict[str, Any], name: str, words: str
 def test_a_step_that_stops_at_the_end_token_is_right() -> None:
     kept = {"kv_after": None, "kept_slots": None, "next_token": None, "emitted": None}
     assert diagnose(replace(right(), end_tokens=np.array([55]), accepted=np.array([0, 2, 5]), **kept), TREE) == ()
+
+
+def test_without_the_next_token_any_one_may_follow() -> None:
+    unknown = replace(right(), next_token=None, target_tokens=None)
+    assert diagnose(replace(unknown, emitted=np.array([52, 55, 56, 9])), TREE) == ()
+    assert diagnose(replace(unknown, emitted=np.array([52, 55, 56, 9, 9])), TREE)[0].name == "bonus counted twice"
+    assert diagnose(replace(unknown, end_tokens=np.array([55]), emitted=np.array([52, 55])), TREE) == ()
+
+
+def test_a_node_without_a_guess_is_not_judged() -> None:
+    given = right()
+    assert given.tokens is not None
+    assert given.node_probability is not None
+    absent = replace(given, tokens=given.tokens.copy(), node_probability=given.node_probability.copy())
+    absent.tokens[1] = -1
+    absent.node_probability[1] = 0.25
+    assert diagnose(absent, TREE) == ()
+
+
+def test_slots_that_hold_no_numbers_are_equal_to_themselves() -> None:
+    empty = np.where(np.arange(3) == 1, np.nan, KV)
+    kept = np.concatenate([empty[:L], empty[[L + n for n in PATH]]])
+    assert diagnose(replace(right(), kv_before=empty, kv_after=kept), TREE) == ()
+    assert diagnose(replace(right(), kv_before=empty, kv_after=empty), TREE)[0].name == "stale KV"
+
+
+def test_what_cannot_be_checked_is_said() -> None:
+    assert unchecked(right()) == ()
+    lonely = StepDump(prefix_len=L, node_probability=np.zeros(N), kv_after=KV, accepted=np.array(PATH))
+    assert unchecked(lonely) == (
+        Unchecked("accepted", ("tokens", "target_tokens")),
+        Unchecked("node_probability", ("tokens", "probabilities")),
+        Unchecked("kv_after", ("kv_before",)),
+    )
+
+
+def test_a_long_prefix_costs_nothing() -> None:
+    dump = StepDump(prefix_len=10**9, accepted=np.array([0]), kept_slots=np.array([0]))
+    assert diagnose(dump, TREE)[0].name == "short cache"
 
 
 def test_the_earliest_mistake_comes_first() -> None:
@@ -142,11 +187,8 @@ def test_nodes_in_another_order() -> None:
 def test_files(kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"dump.{kind}"
     dump = right()
-    if kind == "npz":
-        dump.save(path)
-    else:
-        values = {name: np.asarray(getattr(dump, name)).tolist() for name in ("prefix_len", *dump.contents)}
-        path.write_text(json.dumps({"format": FORMAT, **values}))
+    dump.save(path)
+    assert (kind == "json") == path.read_bytes().startswith(b"{")
     found = load_dump(path, TREE)
     assert found.contents == dump.contents
     for name in dump.contents:
@@ -155,7 +197,7 @@ def test_files(kind: str, tmp_path: Path) -> None:
 
 def test_masks_come_as_numbers_too(tmp_path: Path) -> None:
     additive = np.where(MASK, 0.0, -np.inf)
-    for mask in (MASK.astype(int), additive, np.where(MASK, 0.0, -3.4e38), MASK.astype(float)):
+    for mask in (MASK.astype(int), additive, np.where(MASK, 0.0, -3.4e38), MASK.astype(float), MASK[None, None]):
         np.savez(tmp_path / "d.npz", format=FORMAT, prefix_len=L, mask=mask)
         found = load_dump(tmp_path / "d.npz", TREE).mask
         assert found is not None
@@ -181,6 +223,9 @@ def test_masks_come_as_numbers_too(tmp_path: Path) -> None:
         ({"msak": [1]}, "unknown key 'msak'"),
         ({"format": "treeopt.plan/1"}, "this is 'treeopt.plan/1'"),
         ({"kv_before": [[True, False]] * 11}, "'kv_before' holds bool"),
+        ({"ranks": [-1, 5, 5, 0, 0, 1, 0]}, "'ranks': path"),
+        ({"tokens": [9] * 7, "probabilities": [[0.5, 0.5]] * 7}, "'tokens' holds 9"),
+        ({"mask": MASK[None, None, :5].tolist()}, "'mask' has shape"),
     ],
 )
 def test_what_is_no_dump(changes: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -52,11 +52,15 @@ def tiny(family: str, **changes: Any) -> CausalModel:
     return CausalModel(model.double().eval(), name=f"a tiny {family}")
 
 
+def case_of(model: HuggingFaceModel) -> Case:
+    rng = np.random.default_rng(0)
+    return Case(model=model, tree=BUSHY, prefix=rng.integers(0, 40, 7), tokens=tokens_for(BUSHY, 40, rng))
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_path_is_verified_as_it_is_decoded(family: str) -> None:
-    model, rng = HuggingFaceModel(tiny(family)), np.random.default_rng(0)
-    case = Case(model=model, tree=BUSHY, prefix=rng.integers(0, 40, 7), tokens=tokens_for(BUSHY, 40, rng))
-    checks = check_tree(case)
+    model = HuggingFaceModel(tiny(family))
+    checks = check_tree(case_of(model))
     assert [check.name for check in checks if not check.passed] == []
     assert max(check.worst for check in checks) < 1e-12
 
@@ -78,25 +82,46 @@ def test_generate_is_what_the_library_generates() -> None:
 @pytest.mark.parametrize("kernel", [False, True])
 def test_another_attention_is_taken_over(kernel: bool) -> None:
     attention = kernel_attention("torch") if kernel else masked_attention
-    model, rng = HuggingFaceModel(tiny("Llama"), attention=attention), np.random.default_rng(0)
-    case = Case(model=model, tree=BUSHY, prefix=rng.integers(0, 40, 7), tokens=tokens_for(BUSHY, 40, rng))
-    assert [check.name for check in check_tree(case) if not check.passed] == []
+    model = HuggingFaceModel(tiny("Llama"), attention=attention)
+    assert [check.name for check in check_tree(case_of(model)) if not check.passed] == []
 
 
 def test_an_attention_that_is_taken_over_is_used() -> None:
     def deaf(q: Any, keys: Any, values: Any, mask: Any, step: Any) -> Any:
         return torch.zeros_like(q)
 
-    model, rng = HuggingFaceModel(tiny("Llama"), attention=deaf), np.random.default_rng(0)
-    case = Case(model=model, tree=BUSHY, prefix=rng.integers(0, 40, 7), tokens=tokens_for(BUSHY, 40, rng))
-    failed = {check.name for check in check_tree(case) if not check.passed}
+    model = HuggingFaceModel(tiny("Llama"), attention=deaf)
+    failed = {check.name for check in check_tree(case_of(model)) if not check.passed}
     assert "plain decoding, with and without cache" in failed
 
 
 def test_sliding_windows_are_refused() -> None:
-    model = tiny("Qwen2", use_sliding_window=True, sliding_window=4, max_window_layers=1)
-    with pytest.raises(InputError, match="sliding_attention"):
+    some = tiny("Qwen2", use_sliding_window=True, sliding_window=4, max_window_layers=1)
+    every = tiny("Mistral", sliding_window=4)  # its configuration lists no layers
+    for model in (some, every):
+        with pytest.raises(InputError, match="sliding_attention"):
+            HuggingFaceModel(model)
+    HuggingFaceModel(tiny("Mistral", sliding_window=None))
+
+
+def test_models_without_positions_are_refused() -> None:
+    model = tiny("Bloom", n_layer=2, n_head=4)
+    with pytest.raises(InputError, match="takes no position ids"):
         HuggingFaceModel(model)
+
+
+def test_a_model_that_adds_its_mask_to_the_scores() -> None:
+    """Its own softmax is in float32, whatever the model is in."""
+    causal = tiny("Llama")
+    causal._model.set_attn_implementation("eager")
+    model = HuggingFaceModel(causal)
+    checks = check_tree(case_of(model))
+    assert max(check.worst for check in checks) < 1e-4
+    expected = causal.continuation(np.array([1, 2, 3]), max_new_tokens=15, temperature=0.0, seed=0).tolist()
+    decoder = Decoder(
+        model, ModelDrafter(model.early_exit(1), vocabulary_size=40), decoding=Decoding(max_new_tokens=15)
+    )
+    assert decoder.generate([[1, 2, 3]], same_tree(BUSHY)) == [expected]
 
 
 def test_the_trace_of_a_run_is_the_trace_that_collecting_records() -> None:

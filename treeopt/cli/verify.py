@@ -25,7 +25,7 @@ def verify(
     write_dump: Annotated[
         Path | None, typer.Option(help="Write a right step in that format, as an example.", show_default=False)
     ] = None,
-    batch: Annotated[int | None, typer.Option(help="Which bucket of a plan.", show_default=False)] = None,
+    batch: Annotated[int | None, typer.Option(help="Only the trees of this batch size.", show_default=False)] = None,
     model: Annotated[
         str | None,
         typer.Option(help="A model directory, .gguf file or hub id; without it a toy model.", show_default=False),
@@ -35,27 +35,35 @@ def verify(
     ] = "torch",
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
     dtype: Annotated[str, typer.Option(help="auto, float64, float32, bfloat16 or float16.")] = "auto",
-    context: Annotated[int, typer.Option(help="Prefix length L.")] = 16,
+    context: Annotated[
+        int | None,
+        typer.Option(help="Prefix length L (default 16), and which trees of a plan by context.", show_default=False),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the tokens, and of the toy's weights.")] = 0,
     json: Json = False,
 ) -> None:
     """Check every tree of a plan path by path against plain decoding; exit code 3 if something differs."""
+    from treeopt.decode.checks.subjects import Choice
     from treeopt.documents import refuse_overwriting
     from treeopt.verify import Settings, diagnose_dump, verify_plan, write_example
 
+    if dump is not None and write_dump is not None:
+        raise typer.BadParameter("a dump is read or written, not both", param_hint="'--dump' / '--write-dump'")
+    choice = Choice(batch=batch, context=context)
     if dump is not None:
-        _diagnosis(diagnose_dump(plan, dump, batch=batch), json)
+        _diagnosis(diagnose_dump(plan, dump, choice), json)
         return
-    settings = Settings(model=model, attention=attention, device=device, dtype=dtype, context=context, seed=seed)
+    length = Settings.context if context is None else context
+    settings = Settings(model=model, attention=attention, device=device, dtype=dtype, context=length, seed=seed)
     from treeopt.cli import console
 
     if write_dump is not None:
         refuse_overwriting(write_dump, plan)
-        write_example(plan, write_dump, settings, batch=batch)
+        write_example(plan, write_dump, settings, choice)
         console.notes([f"wrote {write_dump}"])
         return
     with console.working("verifying"):
-        found = verify_plan(plan, settings, batch=batch)
+        found = verify_plan(plan, settings, choice)
     _verification(found, json)
 
 
@@ -65,7 +73,7 @@ def _verification(found: Verification, json: bool) -> None:
         for tree, report in zip(document["trees"], found.trees, strict=True):
             for entry, check in zip(tree["checks"], report.checks, strict=True):
                 entry["passed"] = check.passed
-                entry["worst"] = _finite(check.worst)
+                entry["worst"], entry["allowed"] = _finite(check.worst), _finite(check.allowed)
         typer.echo(json_format.dumps(document, indent=2))
     else:
         from treeopt.cli import console
@@ -84,7 +92,8 @@ def _diagnosis(found: Diagnosis, json: bool) -> None:
             "format": "treeopt.diagnosis/1",
             "tree": found.where,
             "nodes": found.nodes,
-            "checked": list(found.contents),
+            "checked": [key for key in found.contents if key not in dict(found.unchecked)],
+            "not_fully_checked": [key._asdict() for key in found.unchecked],
             "differences": [difference._asdict() for difference in found.differences],
         }
         typer.echo(json_format.dumps(document, indent=2))
@@ -94,6 +103,8 @@ def _diagnosis(found: Diagnosis, json: bool) -> None:
 
         checked = f"{found.where}, {found.nodes} nodes; in the dump: {', '.join(found.contents) or 'nothing to check'}"
         console.result(checked, "")
+        for key, needs in found.unchecked:
+            console.notes([f"'{key}' was not fully checked: that needs {' and '.join(needs)} in the dump too"])
         console.result(diagnosis_table(found) if found.differences else "no difference in what the dump holds")
     if found.differences:
         raise typer.Exit(DIFFERENT)

@@ -106,7 +106,7 @@ class Decoder:
         Raises:
             InputError: an empty prompt, no room in the batch, or trees without a drafter.
         """
-        if batch < 1 or not all(prompts):
+        if batch < 1 or not all(len(prompt) for prompt in prompts):
             raise InputError("a batch without room, or an empty prompt", hint="give batch >= 1 and non-empty prompts")
         waiting = deque(enumerate(prompts))
         running: list[_Request] = []

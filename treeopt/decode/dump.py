@@ -7,6 +7,8 @@ else is there is checked. `docs/decoding.md` has the table of keys.
 from __future__ import annotations
 
 import io
+import json
+import math
 import zipfile
 import zlib
 from dataclasses import dataclass, fields
@@ -76,13 +78,17 @@ class StepDump:
         return tuple(f.name for f in fields(self) if f.name != "prefix_len" and getattr(self, f.name) is not None)
 
     def save(self, path: Path) -> None:
-        """Write an NPZ file atomically.
+        """Write an NPZ file, or JSON if it is called so, atomically.
 
         Raises:
             InputError: it cannot be written.
         """
-        file = io.BytesIO()
         arrays = {name: np.asarray(getattr(self, name)) for name in ("prefix_len", *self.contents)}
+        if path.suffix == ".json":
+            lists = {name: array.tolist() for name, array in arrays.items()}
+            write_atomically(path, json.dumps({"format": FORMAT, **lists}).encode(), what="dump")
+            return
+        file = io.BytesIO()
         np.savez_compressed(file, allow_pickle=False, format=np.array(FORMAT), **arrays)
         write_atomically(path, file.getvalue(), what="dump")
 
@@ -108,23 +114,29 @@ class _Reading:
     def __init__(self, path: Path, values: dict[str, Any], tree: DraftTree) -> None:
         self._path = path
         self._values = values
+        self._tree = tree
         self._N = len(tree)
 
     def dump(self) -> StepDump:
         L, N = self._length(), self._N
         parents, ranks = self._parents(), self._whole("ranks", (N,))
-        _check_tree(self._path, parents, ranks)
+        _check_tree(self._path, self._tree.parents if parents is None else parents, ranks)
+        tokens, p = self._whole("tokens", (N,)), self._real("probabilities", (N, None))
+        if tokens is not None and p is not None and tokens.max() >= p.shape[1]:
+            raise self._error(
+                "tokens", f"holds {tokens.max()}", f"tokens below {p.shape[1]}, the width of 'probabilities'"
+            )
         next_token = self._whole("next_token", ())
         before = self._real("kv_before", (L + N, None))
         return StepDump(
             prefix_len=L,
             parents=parents,
             ranks=ranks,
-            tokens=self._whole("tokens", (N,)),
+            tokens=tokens,
             mask=self._mask(L),
             positions=self._whole("positions", (N,)),
             target_tokens=self._whole("target_tokens", (N,)),
-            probabilities=self._real("probabilities", (N, None)),
+            probabilities=p,
             node_probability=self._real("node_probability", (N,)),
             accepted=self._nodes("accepted", N),
             next_token=None if next_token is None else int(next_token),
@@ -165,6 +177,7 @@ class _Reading:
         if self._values.get("mask") is None:
             return None
         mask, N = self._array("mask"), self._N
+        mask = mask.reshape(mask.shape[-2:]) if mask.ndim > 2 and mask.size == math.prod(mask.shape[-2:]) else mask
         if mask.shape not in ((N, L + N), (N, N)):
             raise self._error("mask", f"has shape {list(mask.shape)}", f"[{N}, {L + N}] or [{N}, {N}]")
         if mask.dtype == np.bool_ or np.isin(mask, (0, 1)).all():
@@ -187,7 +200,7 @@ class _Reading:
         if self._values.get(key) is None:
             return None
         array = self._shaped(key, shape)
-        if array.dtype == np.bool_ or not np.issubdtype(array.dtype, np.number):
+        if array.dtype.kind not in "iuf":
             raise self._error(key, f"holds {array.dtype} values", "numbers")
         return array.astype(np.float64)
 
@@ -231,10 +244,9 @@ def _read(path: Path) -> dict[str, Any]:
     return values
 
 
-def _check_tree(path: Path, parents: IntArray | None, ranks: IntArray | None) -> None:
-    if parents is None:
-        return
+def _check_tree(path: Path, parents: IntArray, ranks: IntArray | None) -> None:
     try:
         DraftTree.from_parents(parents.tolist(), None if ranks is None else ranks.tolist())
     except TreeError as error:
-        raise FileFormatError(f"{path}: 'parents': {error}", hint=error.hint) from error
+        key = "parents" if ranks is None else "ranks"
+        raise FileFormatError(f"{path}: '{key}': {error}", hint=error.hint) from error

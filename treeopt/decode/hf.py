@@ -35,13 +35,13 @@ class HuggingFaceModel:
         self._causal = model
         self._attention = attention
         self._model = model._model  # the loaded module; treeopt.collect keeps it to itself
-        kinds = set(getattr(self._model.config, "layer_types", None) or ()) - {"full_attention"}
-        if kinds:
-            raise InputError(
-                f"{model.name} has layers of the kind {', '.join(sorted(kinds))}",
-                hint="decode with a model whose layers all have full attention",
-            )
+        _check_layers(self._model.config, model.name)
         parameters = inspect.signature(self._model.forward).parameters
+        if "position_ids" not in parameters:
+            raise InputError(
+                f"{model.name} takes no position ids", hint="decode with a model whose positions can be given to it"
+            )
+        self._additive = self._model.config._attn_implementation == "eager"  # it adds the mask to the scores
         self._cache_name = "cache" if "cache" in parameters else "past_key_values"  # renamed in transformers 5
         if attention is not None:
             _take_over(self._model, model.name)
@@ -101,7 +101,7 @@ class HuggingFaceModel:
             output = self._model(
                 input_ids=self._tensor(step.tokens),
                 position_ids=self._tensor(step.positions),
-                attention_mask=self._tensor(step.mask)[:, None],
+                attention_mask=self._mask(step),
                 logits_to_keep=0 if wanted is None else self._tensor(wanted),
                 use_cache=True,
                 **options,
@@ -115,8 +115,26 @@ class HuggingFaceModel:
         with self._torch.no_grad():
             return self._model(input_ids=self._tensor(tokens)[None], use_cache=False).logits[0]
 
+    def _mask(self, step: Step) -> Any:
+        visible = self._tensor(step.mask)[:, None]
+        if not self._additive or self._attention is not None:
+            return visible
+        hidden = self._torch.finfo(self.dtype).min
+        return self._torch.zeros_like(visible, dtype=self.dtype).masked_fill(~visible, hidden)
+
     def _tensor(self, values: Any) -> Any:
         return self._torch.as_tensor(values, device=self.device)
+
+
+def _check_layers(config: Any, name: str) -> None:
+    kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
+    if not getattr(config, "layer_types", None) and getattr(config, "sliding_window", None):
+        kinds = {"sliding_attention"}  # of all layers, as Mistral's first models have it
+    if kinds:
+        raise InputError(
+            f"{name} has layers of the kind {', '.join(sorted(kinds))}",
+            hint="decode with a model whose layers all have full attention",
+        )
 
 
 def _take_over(model: Any, name: str) -> None:

@@ -70,9 +70,10 @@ class Case:
         for leaf, text in zip(self.leaves, texts, strict=True):
             logits[self.path(leaf)] = as_float64(self.model.reference(np.array(text))[L:])
         at_once, cache = SlotCache(), SlotCache()
-        self.model.forward(text_step(texts, lengths=none, rows=rows), at_once, at=none)
-        if L:
-            self.model.forward(text_step([text[:L] for text in texts], lengths=none, rows=rows), cache, at=none)
+        for row, text in zip(rows[:, None], texts, strict=True):  # one by one: masks and scores grow with L x L
+            self.model.forward(text_step([text], lengths=none[row], rows=row), at_once, at=none[row])
+            if L:
+                self.model.forward(text_step([text[:L]], lengths=none[row], rows=row), cache, at=none[row])
         for depth in range(self.tree.depth + 1):
             running = np.array([i for i, text in enumerate(texts) if L + depth < len(text)])
             step = text_step([[texts[i][L + depth]] for i in running], lengths=none[running] + L + depth, rows=running)
@@ -132,6 +133,5 @@ class TreeRun(NamedTuple):
 def cache_difference(a: SlotCache, row_a: int, b: SlotCache, row_b: int, length: int) -> float:
     """The largest difference between two requests' first `length` slots."""
     pairs = zip(a.committed(row_a, length), b.committed(row_b, length), strict=True)
-    return max(
-        (float((x - y).abs().max()) for ours, theirs in pairs for x, y in zip(ours, theirs, strict=True)), default=0.0
-    )
+    worst = [float((x - y).abs().max()) for ours, theirs in pairs for x, y in zip(ours, theirs, strict=True)]
+    return float(np.max(worst))  # not Python's, which passes over what is not a number
