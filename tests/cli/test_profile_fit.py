@@ -115,3 +115,41 @@ def test_a_curve_file_of_another_profile_is_refused(run, rows: Path, tmp_path: P
     wrong(ran, "rows.sha256: toy.npz is another file than this profile's")
     curves.unlink()
     wrong(run("search", "--batch", "1", "--ranks", "example", "--hardware", out), "toy.npz: no such file")
+
+
+def test_times_in_another_unit_are_told_by_the_data_sheet(run, rows: Path, tmp_path: Path, wrong) -> None:  # type: ignore[no-untyped-def]
+    header, *lines = rows.read_text().splitlines()
+    given = [line.rpartition(",") for line in lines]
+    rows.write_text("\n".join([header, *(f"{sizes},{float(time) / 1000!r}" for sizes, _, time in given)]) + "\n")
+    out = tmp_path / "toy.yaml"
+    wrong(
+        run("profile", "fit", "--rows", rows, *GIVEN, "--out", out), "TB/s, beside 3.35 TB/s of h100-sxm", "latency_us"
+    )
+    own = ("--device", "mine", "--memory-gb", "80", "--link-gb-s", "400")
+    wrong(run("profile", "fit", "--rows", rows, *own, "--out", out), "TB/s, no GPU has")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("value", ["-5", "0", "nan", "inf"])
+def test_memory_and_links_are_above_0(value: str, run, rows: Path, tmp_path: Path, wrong) -> None:  # type: ignore[no-untyped-def]
+    out = tmp_path / "toy.yaml"
+    for given in (("--memory-gb", value, "--link-gb-s", "400"), ("--memory-gb", "80", "--link-gb-s", value)):
+        wrong(run("profile", "fit", "--rows", rows, "--device", "mine", *given, "--out", out), "give a number above 0")
+    assert not out.exists()
+
+
+def test_a_profile_is_not_named_as_its_curves(run, rows: Path, tmp_path: Path, wrong) -> None:  # type: ignore[no-untyped-def]
+    wrong(run("profile", "fit", "--rows", rows, *GIVEN, "--out", tmp_path / "toy.npz"), "name the profile .yaml")
+    assert not (tmp_path / "toy.npz").exists()
+
+
+def test_dates_are_dates(run, rows: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    given = ("--datasheet", "h100-sxm", "--date", "2026-99-99", "--out", tmp_path / "toy.yaml")
+    assert run("profile", "fit", "--rows", rows, *given).code == 2
+
+
+def test_the_tables_fit_80_columns(run, rows: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    decode = tmp_path / "decode.csv"
+    decode.write_text("\n".join(decode_lines()) + "\n")
+    ran = run("profile", "fit", "--rows", rows, decode, *GIVEN, "--processors", "8", "--out", tmp_path / "toy.yaml")
+    assert max(map(len, ran.out.splitlines())) <= 80

@@ -15,6 +15,7 @@ from treeopt.cost import Eagle, ModelStep, load_hardware, load_model
 
 Run = Callable[..., Any]
 Wrong = Callable[..., None]
+H100 = ("--hardware", "h100-sxm")
 BATCHES, KS = (1, 8, 32, 64), (0, 1, 3, 5)
 
 
@@ -41,7 +42,7 @@ def steps(tmp_path: Path) -> Path:
 
 def test_fitted_constants_stand_in_the_profile_and_in_its_steps(run: Run, steps: Path, tmp_path: Path) -> None:
     out = tmp_path / "mine.yaml"
-    ran = run("profile", "fit", "--steps", steps, "--context", "300", "--hardware", "h100-sxm", "--out", out)
+    ran = run("profile", "fit", "--steps", steps, "--context", "300", *H100, "--out", out)
     assert ran.code == 0
     for words in ("per verified token", "error at batch sizes left out", "taken", "break-even E"):
         assert words in ran.out
@@ -57,7 +58,7 @@ def test_fitted_constants_stand_in_the_profile_and_in_its_steps(run: Run, steps:
 
 
 def test_json_holds_what_the_table_shows(run: Run, steps: Path, tmp_path: Path) -> None:
-    ran = run("profile", "fit", "--steps", steps, "--context", "300", "--out", tmp_path / "mine.yaml", "--json")
+    ran = run("profile", "fit", "--steps", steps, "--context", "300", *H100, "--out", tmp_path / "mine.yaml", "--json")
     found = json.loads(ran.out)
     assert found["format"] == "treeopt.steps-fit/1"
     assert found["rows"] == 16
@@ -82,6 +83,28 @@ def test_what_cannot_be_fitted_is_an_error_and_writes_nothing(
     assert not out.exists()
     assert run("profile", "fit", "--out", out).code == 2
     assert run("profile", "fit", "--steps", steps, "--rows", steps, "--out", out).code == 2
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("option", [("--processors", "132"), ("--from", "me"), ("--select", "a=b"), ("--licence", "x")])
+def test_options_of_rows_are_refused_with_steps(option: tuple[str, str], run: Run, steps: Path, tmp_path: Path) -> None:
+    ran = run("profile", "fit", "--steps", steps, *option, "--out", tmp_path / "mine.yaml")
+    assert ran.code == 2
+    assert option[0] in ran.err
+    assert "belongs to --rows" in ran.err
+
+
+@pytest.mark.parametrize("option", [("--tp", "2"), ("--context", "2048"), ("--model", "qwen3-8b")])
+def test_options_of_steps_are_refused_with_rows(option: tuple[str, str], run: Run, tmp_path: Path) -> None:
+    ran = run("profile", "fit", "--rows", tmp_path / "rows.csv", *option, "--out", tmp_path / "mine.yaml")
+    assert ran.code == 2
+    assert "belongs to --steps" in ran.err
+
+
+def test_options_that_a_table_would_not_use_are_refused(run: Run, tmp_path: Path) -> None:
+    table = ("profile", "table", "--batches", "1", "--draft-tokens", "1", "--out", tmp_path / "t.json")
+    assert run(*table, "--engine", "vllm", "--cost", tmp_path / "c.json", "--tp", "2").code == 2
+    assert run(*table, "--engine", "sglang", "--ranks", "example").code == 2
 
 
 def test_tables_for_engines_agree_with_each_other(run: Run, tmp_path: Path) -> None:
@@ -116,12 +139,35 @@ def test_a_table_that_an_engine_cannot_hold_is_refused(run: Run, wrong: Wrong, t
     common = ("--batches", "1,8", "--draft-tokens", "1,3", "--out", out)
     wrong(run("profile", "table", "--engine", "sglang", *common), "tokens per step only")
     wrong(run("profile", "table", "--engine", "vlm", *common), "unknown table 'vlm'", "did you mean vllm?")
+    wrong(
+        run("profile", "table", "--engine", "vllm", "--batches", "0,1", "--draft-tokens", "0", "--out", out),
+        "0 requests",
+    )
     assert not out.exists()
+
+
+def test_curves_of_the_kernels_are_not_written_over(run: Run, wrong: Wrong, steps: Path, tmp_path: Path) -> None:
+    kernels = locate("hardware", "a100-sxm-vllm-0.14").path
+    mine = tmp_path / "mine.yaml"
+    for suffix in (".yaml", ".npz"):
+        mine.with_suffix(suffix).write_bytes(
+            kernels.with_suffix(suffix).read_bytes().replace(b"a100-sxm-vllm-0.14.npz", b"mine.npz")
+        )
+    before = mine.with_suffix(".npz").read_bytes()
+    ran = run("profile", "fit", "--steps", steps, "--hardware", mine, "--out", tmp_path / "mine.yml")
+    wrong(ran, "mine.npz is an input of this command")
+    assert mine.with_suffix(".npz").read_bytes() == before
+    assert not (tmp_path / "mine.yml").exists()
+
+
+def test_a_missing_file_of_steps_is_called_so(run: Run, wrong: Wrong, tmp_path: Path) -> None:
+    ran = run("profile", "fit", "--steps", tmp_path / "none.csv", "--out", tmp_path / "mine.yaml")
+    wrong(ran, "no such file", "file of step times")
 
 
 def test_search_charges_what_was_fitted(run: Run, steps: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
-    assert run("profile", "fit", "--steps", steps, "--context", "300", "--out", mine).code == 0
+    assert run("profile", "fit", "--steps", steps, "--context", "300", *H100, "--out", mine).code == 0
     plain_s = []
     for hardware in ("h100-sxm", mine):
         ran = run("search", "--batch", "8", "--context", "300", "--ranks", "example", "--hardware", hardware, "--json")

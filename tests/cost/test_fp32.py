@@ -46,6 +46,13 @@ def test_copies_move_twice_the_bytes() -> None:
     assert streams(Dtype.FP32)[-1] == 2 * 4 * (2 * 2 * 32) * 2 * (2 * 4)
 
 
+@pytest.mark.parametrize(("dtype", "moved"), [(Dtype.BF16, [4, 6]), (Dtype.FP8, [4, 6]), (Dtype.FP32, [4])])
+def test_only_16_bit_logits_are_widened_before_sampling(dtype: Dtype, moved: list[int]) -> None:
+    times = Recorded()
+    Forward(network=MODEL, times=cast(OperatorTimes, times), dtype=dtype, tp=1).sampling_s(np.array(3.0))
+    assert [float(traffic) for traffic in times.streams] == [3 * MODEL.vocab * size for size in moved]
+
+
 def test_weights_and_activations_of_a_gemm() -> None:
     weight = Gemm(outputs=30, inputs=10)
     assert operators.gemm(np.array(5.0), weight, Dtype.FP32).traffic_bytes == 4 * 300 + 4 * 5 * 40

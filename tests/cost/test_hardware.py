@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from treeopt.catalog import locate, shipped_names
@@ -167,3 +171,43 @@ def test_an_h100_is_an_h100(name: str, shipped_model: Callable[[str], ModelShape
     assert 5e-3 < one < 8e-3
     assert two < 1.1 * one
     assert many > 3 * one
+
+
+SPOILT: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
+    ("falling sizes", lambda curves: curves.update({"gemm.bf16.sweep": curves["gemm.bf16.sweep"][::-1]})),
+    ("NaN", lambda curves: curves.update({"gemm.bf16.sweep": curves["gemm.bf16.sweep"] * np.nan})),
+    ("a weight of no size", lambda curves: curves.update({"gemm.bf16.points": curves["gemm.bf16.points"] * 0})),
+    ("nothing measured", lambda curves: curves["gemm.bf16.values"].fill(np.iinfo(np.int16).min)),
+    ("text", lambda curves: curves.update({"gemm.bf16.values": np.array(["x"])})),
+    ("a missing curve", lambda curves: curves.pop("gemm.bf16.points")),
+]
+
+
+@pytest.mark.parametrize(("_what", "spoil"), SPOILT, ids=[what for what, _ in SPOILT])
+def test_curves_that_no_measurement_gives_are_refused(
+    _what: str, spoil: Callable[[dict[str, Any]], object], tmp_path: Path
+) -> None:
+    source = locate("hardware", "a100-sxm-vllm-0.14").path
+    with np.load(source.with_suffix(".npz")) as archive:
+        curves = dict(archive)
+    spoil(curves)
+    spoilt = tmp_path / source.with_suffix(".npz").name
+    np.savez(spoilt, allow_pickle=False, **curves)
+    with pytest.raises(FileFormatError, match=r"rows file|curves"):
+        load_hardware(signed(source, spoilt))
+
+
+def test_a_rows_file_that_was_cut_short_is_refused(tmp_path: Path) -> None:
+    source = locate("hardware", "a100-sxm-vllm-0.14").path
+    cut = tmp_path / source.with_suffix(".npz").name
+    cut.write_bytes(source.with_suffix(".npz").read_bytes()[:9000])
+    with pytest.raises(FileFormatError, match="not an NPZ file"):
+        load_hardware(signed(source, cut))
+
+
+def signed(source: Path, rows: Path) -> Path:
+    """The profile `source` beside `rows`, with the checksum of that file."""
+    path = rows.with_suffix(".yaml")
+    checksum = hashlib.sha256(rows.read_bytes()).hexdigest()
+    path.write_text(re.sub(r"sha256: \w{64}", f"sha256: {checksum}", source.read_text()))
+    return path

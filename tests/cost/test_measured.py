@@ -22,7 +22,6 @@ from treeopt.cost.measured import MeasuredTimes, rates
 from treeopt.cost.timing import Family, Use
 from treeopt.errors import InputError
 
-SPIKE = Gemm(8192, 6144)
 MOE = Experts(count=16, per_token=2, intermediate=512, shared_intermediate=0, dense_layers=0)
 
 
@@ -95,13 +94,6 @@ def test_grouped_weights_are_one_launch(times: MeasuredTimes) -> None:
     memory_s, math_s = traffic / form.bandwidth_bytes_per_s, 64 * 2 * 128 * 512 / form.peak_flops
     soft = (memory_s**form.sharpness + math_s**form.sharpness) ** (1 / form.sharpness)
     assert float(found) == pytest.approx(form.launch_s + soft)
-
-
-def test_cliffs_are_where_they_were_put(times: MeasuredTimes) -> None:
-    at = [tokens for tokens in (64, 128, 192, 256, 384) if times.cliff(tokens, SPIKE, Dtype.BF16)]
-    assert at == [192]
-    assert not times.cliff(192, Gemm(8192, 4096), Dtype.BF16)
-    assert not times.cliff(192, Gemm(9000, 4096), Dtype.BF16)  # not measured: nothing is known
 
 
 def test_decode_attention_takes_its_measured_times(times: MeasuredTimes) -> None:

@@ -163,7 +163,7 @@ def test_each_term_has_the_error_of_its_kernels() -> None:
 def test_notes_ask_how_far_every_kind_of_kernel_is_used() -> None:
     step = jagged_step_of("qwen3-30b-a3b", "mtp", 1)
     # 2 x 5 tokens are padded to 64
-    assert step.notes(batch=2, nodes=5, context=1000) == [
+    assert step.notes(batch=2, nodes=5, context=1000)[:4] == [
         "gemm bf16 64 0x0 over 0, 0 B",
         "attention bf16 0 2x5 over 1005, 0 B",
         "stream bf16 0 0x0 over 0, 0 B",

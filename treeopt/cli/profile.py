@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json as json_format
+import math
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -15,60 +17,81 @@ if TYPE_CHECKING:
     from treeopt.cost import Hardware
     from treeopt.cost.fits.profile import FittedProfile, Request
 
+# What only one of the two kinds of input is fitted with.
+_OF_ROWS: Final = (
+    *("select", "device", "datasheet", "memory_gb", "link_gb_s", "processors"),
+    *("engine", "numbers", "licence", "date"),
+)
+_OF_STEPS: Final = ("hardware", "model", "drafter", "context", "dtype", "tp", "capture_sizes")
+
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.callback(invoke_without_command=True)(profile_measure.measure)
 app.command("table")(profile_steps.table)
 
 
+_Rows = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="Timing rows: .csv, .jsonl, .parquet; repeatable.", show_default=False),
+]
+_Steps = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="Served step times, in place of --rows: .csv, benchmarks.", show_default=False),
+]
+_More = Annotated[
+    list[Path] | None, typer.Argument(metavar="[FILE]...", help="More files of the same kind.", show_default=False)
+]
+_Name = Annotated[
+    str | None, typer.Option(help="What --hardware will call it; the file's by default.", show_default=False)
+]
+_Datasheet = Annotated[
+    str | None,
+    typer.Option(metavar="NAME_OR_FILE", help="Memory and link from here; compared with.", show_default=False),
+]
+_Link = Annotated[
+    float | None, typer.Option(help="Bandwidth to the other GPUs, one direction, in GB/s.", show_default=False)
+]
+_Processors = Annotated[
+    int | None, typer.Option(min=1, help="Multiprocessors; tries the form with tiles too.", show_default=False)
+]
+_Engine = Annotated[
+    str | None, typer.Option(metavar="NAME-VERSION", help="If the rows do not say.", show_default=False)
+]
+_Date = Annotated[
+    datetime | None,
+    typer.Option(formats=["%Y-%m-%d"], metavar="YYYY-MM-DD", help="Today by default.", show_default=False),
+]
+_Captures = Annotated[
+    str | None, typer.Option(help="--steps: captured graphs, in tokens: 1,2,4,8.", show_default=False)
+]
+
+
 @app.command("fit")
 def fit(
+    ctx: typer.Context,
     out: Annotated[Path, typer.Option("--out", "-o", help="Write the profile here; its curves go beside it as .npz.")],
-    rows: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Timing rows: .csv, .jsonl, .parquet; repeatable.", show_default=False),
-    ] = None,
-    steps: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE", help="Served step times, in place of --rows: .csv, benchmarks.", show_default=False
-        ),
-    ] = None,
-    more: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="More files of the same kind.", show_default=False)
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="What --hardware will call it; the file's by default.", show_default=False)
-    ] = None,
+    rows: _Rows = None,
+    steps: _Steps = None,
+    more: _More = None,
+    name: _Name = None,
     select: Annotated[str, typer.Option(metavar="COLUMN=VALUE,...", help="Keep only such rows.")] = "",
     device: Annotated[str | None, typer.Option(help="What the GPU is called.", show_default=False)] = None,
-    datasheet: Annotated[
-        str | None,
-        typer.Option(metavar="NAME_OR_FILE", help="Memory and link from here; compared with.", show_default=False),
-    ] = None,
+    datasheet: _Datasheet = None,
     memory_gb: Annotated[float | None, typer.Option(help="Memory of one GPU, in GB.", show_default=False)] = None,
-    link_gb_s: Annotated[
-        float | None, typer.Option(help="Bandwidth to the other GPUs, one direction, in GB/s.", show_default=False)
-    ] = None,
-    processors: Annotated[
-        int | None, typer.Option(min=1, help="Multiprocessors; tries the form with tiles too.", show_default=False)
-    ] = None,
-    engine: Annotated[
-        str | None, typer.Option(metavar="NAME-VERSION", help="If the rows do not say.", show_default=False)
-    ] = None,
+    link_gb_s: _Link = None,
+    processors: _Processors = None,
+    engine: _Engine = None,
     numbers: Annotated[str, typer.Option("--from", help="Who measured, and where the rows are.")] = "own measurement",
     licence: Annotated[str, typer.Option(help="Licence of the rows.")] = "own",
-    date: Annotated[
-        str | None, typer.Option(metavar="YYYY-MM-DD", help="Today by default.", show_default=False)
-    ] = None,
-    hardware: Annotated[str, typer.Option(help="--steps: whose kernels, a shipped name or a file.")] = "h100-sxm-vllm-0.24",
+    date: _Date = None,
+    hardware: Annotated[
+        str, typer.Option(help="--steps: whose kernels, a shipped name or a file.")
+    ] = "h100-sxm-vllm-0.24",
     model: Annotated[str, typer.Option(help="--steps: the target that was served.")] = "llama-3.1-8b",
     drafter: Annotated[str, typer.Option(help="--steps: its drafter.")] = "eagle",
     context: Annotated[int, typer.Option(min=0, help="--steps: committed tokens per request, L.")] = 2048,
     dtype: Annotated[str, typer.Option(help="--steps: weights and arithmetic.")] = "bf16",
     tp: Annotated[int, typer.Option(help="--steps: tensor-parallel GPUs.")] = 1,
-    capture_sizes: Annotated[
-        str | None, typer.Option(help="--steps: captured graphs, in tokens: 1,2,4,8.", show_default=False)
-    ] = None,
+    capture_sizes: _Captures = None,
     json: Json = False,
 ) -> None:
     """Fit every kind of kernel in the rows, judged on shapes left out, and write a hardware profile.
@@ -77,34 +100,29 @@ def fit(
     """
     if bool(rows) == bool(steps):
         raise typer.BadParameter("give either --rows FILE or --steps FILE", param_hint="--rows")
-    if steps:
-        profile_steps.fit_steps(
-            [*steps, *(more or [])],
-            hardware=hardware,
-            model=model,
-            drafter=drafter,
-            dtype=dtype,
-            tp=tp,
-            context=context,
-            capture_sizes=capture_sizes,
-            name=name,
-            out=out,
-            json=json,
-        )
-        return
-    rows = [*(rows or []), *(more or [])]
     name = name or out.stem
+    if rows:
+        profile_steps.refuse_given(ctx, _OF_STEPS, "belongs to --steps, but --rows is given")
+        sheet = _sheet(datasheet)
+        request = _request(name, device, sheet, memory_gb, link_gb_s, processors, numbers, licence, date, engine)
+        _fit_rows([*rows, *(more or [])], select, request, out, json)
+        return
+    profile_steps.refuse_given(ctx, _OF_ROWS, "belongs to --rows, but --steps is given")
+    served = profile_steps.served(hardware, model, drafter, dtype, tp, context, capture_sizes)
+    profile_steps.fit_steps([*(steps or []), *(more or [])], served, hardware=hardware, name=name, out=out, json=json)
+
+
+def _fit_rows(rows: list[Path], select: str, request: Request, out: Path, json: bool) -> None:
     from treeopt.cli import console
     from treeopt.cost.fits.profile import fit_profile
     from treeopt.cost.fits.tables import parse_selections
-    from treeopt.cost.hardware import save_hardware
+    from treeopt.cost.hardware import curves_path, save_hardware
     from treeopt.documents import refuse_overwriting
 
+    curves = curves_path(out)
     refuse_overwriting(out, *rows)
-    refuse_overwriting(out.with_suffix(".npz"), *rows)
+    refuse_overwriting(curves, *rows)
     selections = parse_selections(select)
-    sheet = _sheet(datasheet)
-    request = _request(name, device, sheet, memory_gb, link_gb_s, processors, numbers, licence, date, engine)
     with console.working("fitting"):
         fitted = fit_profile(rows, selections, request)
     save_hardware(out, fitted.hardware)
@@ -114,7 +132,7 @@ def fit(
         from treeopt.render.fits import fit_report
 
         console.result(fit_report(fitted))
-    console.notes([*fitted.warnings, f"wrote {out} and {out.with_suffix('.npz').name}"])
+    console.notes([*fitted.warnings, f"wrote {out} and {curves.name}"])
 
 
 def _sheet(name: str | None) -> Hardware | None:
@@ -133,11 +151,9 @@ def _request(
     processors: int | None,
     numbers: str,
     licence: str,
-    date: str | None,
+    date: datetime | None,
     engine: str | None,
 ) -> Request:
-    from datetime import UTC, datetime
-
     from treeopt.cost.fits.profile import Request
     from treeopt.errors import InputError
 
@@ -146,6 +162,9 @@ def _request(
             "the rows do not say how much memory and which links the GPU has",
             hint="give --datasheet NAME, or --device, --memory-gb and --link-gb-s",
         )
+    for option, value in (("--memory-gb", memory_gb), ("--link-gb-s", link_gb_s)):
+        if value is not None and not 0.0 < value < math.inf:  # NaN too
+            raise InputError(f"{option} {value:g}", hint="give a number above 0")
     sources = dict(sheet.sources) if sheet else {}
     if memory_gb is not None:
         sources["memory_bytes"] = "given"
@@ -163,7 +182,7 @@ def _request(
         processors=processors,
         numbers=numbers,
         licence=licence,
-        date=date or datetime.now(UTC).date().isoformat(),
+        date=(date or datetime.now(UTC)).date().isoformat(),
         command=command_line(),
         engine=engine,
     )

@@ -97,6 +97,7 @@ def _bench(
     from treeopt.catalog import locate
     from treeopt.cost import load_model, parse_drafter
     from treeopt.cost.dtype import Dtype
+    from treeopt.cost.hardware import curves_path
     from treeopt.documents import refuse_overwriting
     from treeopt.errors import InputError
     from treeopt.profiling.device import find_device
@@ -110,7 +111,7 @@ def _bench(
     if rows.suffix != ".jsonl":
         raise InputError(f"{rows}: timing rows go to a .jsonl file", hint="name it so")
     model_at = locate("models", model).path
-    for path in (out, out.with_suffix(".npz")):
+    for path in (out, curves_path(out)):
         refuse_overwriting(path, rows, model_at)
     found = find_device(device, threads=threads)
     questions = Questions(

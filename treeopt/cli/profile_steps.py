@@ -3,44 +3,36 @@
 from __future__ import annotations
 
 import json as json_format
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from treeopt.cli.options import parse_batches
 
 if TYPE_CHECKING:
-    from treeopt.cost import ModelShape, StepCost
+    from treeopt.cost import ModelShape, ModelStep, StepCost
     from treeopt.cost.steps.profile import FittedSteps, Served
 
 
-def fit_steps(
-    steps: Sequence[Path],
-    *,
-    hardware: str,
-    model: str,
-    drafter: str,
-    dtype: str,
-    tp: int,
-    context: int,
-    capture_sizes: str | None,
-    name: str | None,
-    out: Path,
-    json: bool,
-) -> None:
+# What prices a step where no table does.
+_OF_MODELS: Final = ("hardware", "model", "drafter", "dtype", "tp")
+
+
+def fit_steps(steps: Sequence[Path], served: Served, *, hardware: str, name: str, out: Path, json: bool) -> None:
     """Fit what an engine takes beyond its kernels to served step times, and write the profile with it."""
     from treeopt.catalog import locate
     from treeopt.cli import console
-    from treeopt.cost.hardware import save_hardware
+    from treeopt.cost.hardware import curves_path, save_hardware
     from treeopt.cost.steps.profile import fit_served
     from treeopt.documents import refuse_overwriting
 
-    refuse_overwriting(out, *steps, locate("hardware", hardware).path)
-    served = _served(hardware, model, drafter, dtype, tp, context, capture_sizes)
+    hardware_at = locate("hardware", hardware).path
+    refuse_overwriting(out, *steps, hardware_at)
+    refuse_overwriting(curves_path(out), *steps, hardware_at.with_suffix(".npz"))
     with console.working("fitting"):
-        fitted = fit_served(steps, served, name=name or out.stem)
+        fitted = fit_served(steps, served, name=name)
     save_hardware(out, fitted.hardware)
     if json:
         typer.echo(json_format.dumps(_document(fitted), indent=2))
@@ -48,10 +40,20 @@ def fit_steps(
         from treeopt.render.steps import steps_report
 
         console.result(steps_report(fitted))
-    console.notes([*fitted.findings, f"wrote {out}"])
+    curves = f" and {out.with_suffix('.npz').name}" if fitted.hardware.fits else ""
+    console.notes([*fitted.findings, f"wrote {out}{curves}"])
+
+
+def refuse_given(ctx: typer.Context, names: Collection[str], why: str) -> None:
+    """Refuse options that were given although they would change nothing."""
+    for parameter in ctx.command.params:
+        source = ctx.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+            raise typer.BadParameter(why, param_hint=parameter.opts[0])
 
 
 def table(
+    ctx: typer.Context,
     engine: Annotated[str, typer.Option(help="Whose table: vllm, sglang, or sglang-additive.")],
     batches: Annotated[str, typer.Option(help="Batch sizes: 1,2,4,8 or 1-64.")],
     draft_tokens: Annotated[str, typer.Option(help="K of the chains: 0,1,3,5 or 0-7; sglang takes one.")],
@@ -75,22 +77,32 @@ def table(
     from treeopt.cost.tables.loading import load_cost_table
     from treeopt.cost.tables.writing import write_table
     from treeopt.documents import refuse_overwriting, write_atomically
+    from treeopt.errors import InputError
     from treeopt.ranks.profile import load_profile
 
+    if cost is not None:
+        refuse_given(ctx, _OF_MODELS, "prices a model, but --cost gives the times")
+    if engine.startswith("sglang"):
+        refuse_given(ctx, ("ranks",), "goes into vLLM's table only")
     refuse_overwriting(out, *([cost] if cost else []))
+    sizes = parse_batches(batches)
+    chains = parse_batches(draft_tokens, what="draft length K", option="--draft-tokens")
+    if not sizes[0]:
+        raise InputError("a batch of 0 requests", hint="batch sizes are 1 or more")
     acceptance = load_profile(locate("ranks", ranks).path).model() if ranks else None
     notes: tuple[str, ...] = ()
     step: StepCost
     if cost is None:
-        step = _step(_served(hardware, model, drafter, dtype, tp, context, None))
+        step = priced = _step(served(hardware, model, drafter, dtype, tp, context, None))
+        notes = tuple(priced.notes(batch=sizes[-1], nodes=chains[-1] + 1, context=context))
     else:
         found = load_cost_table(cost)
         step, notes = found.step(), found.findings
     written = write_table(
         engine,
         step,
-        batches=parse_batches(batches),
-        draft_tokens=parse_batches(draft_tokens),
+        batches=sizes,
+        draft_tokens=chains,
         context=context,
         ranks=acceptance,
     )
@@ -98,9 +110,14 @@ def table(
     console.notes([*notes, *written.notes, f"wrote {out}"])
 
 
-def _served(
+def served(
     hardware: str, model: str, drafter: str, dtype: str, tp: int, context: int, capture_sizes: str | None
 ) -> Served:
+    """Whose steps they are, from the options' names.
+
+    Raises:
+        InputError: a name that is not known, or captured sizes that are no numbers.
+    """
     from treeopt.catalog import locate
     from treeopt.cost import load_hardware, load_model, parse_drafter
     from treeopt.cost.steps.profile import Served
@@ -115,11 +132,13 @@ def _served(
         dtype=dtype,
         tp=tp,
         context=context,
-        capture_tokens=parse_batches(capture_sizes) if capture_sizes else (),
+        capture_tokens=parse_batches(capture_sizes, what="captured size", option="--capture-sizes")
+        if capture_sizes
+        else (),
     )
 
 
-def _step(served: Served) -> StepCost:
+def _step(served: Served) -> ModelStep:
     from treeopt.cost import EngineSteps, ModelStep
 
     return ModelStep(

@@ -98,10 +98,12 @@ class EngineSteps:
             raise InputError(
                 f"capture sizes {_listed(sizes)}", hint="list each size once, smallest first, in tokens per step"
             )
+        if self.capture_limit is not None and self.capture_limit < 1:
+            raise InputError(f"a capture limit of {self.capture_limit} tokens", hint="give 1 token or more")
         if self.capture_limit is not None and self.capture_limit < max(sizes, default=1):
             raise InputError(
                 f"a capture limit of {self.capture_limit} tokens below the captured sizes {_listed(sizes)}",
-                hint="the limit is the largest captured size, 1 token or more",
+                hint="the limit is the largest captured size",
             )
 
     @property

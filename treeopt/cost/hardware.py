@@ -170,15 +170,26 @@ def load_hardware(path: Path) -> Hardware:
     return Hardware.from_document(read_document(path, what="hardware profile"))
 
 
+def curves_path(path: Path) -> Path:
+    """The NPZ file beside a profile.
+
+    Raises:
+        InputError: the profile itself is named so.
+    """
+    if path.suffix == ".npz":
+        raise InputError(f"{path}: the curves go to the .npz file beside the profile", hint="name the profile .yaml")
+    return path.with_suffix(".npz")
+
+
 def save_hardware(path: Path, hardware: Hardware) -> None:
     """Write a treeopt.hardware/1 file, and beside it the NPZ file with the curves of its fits.
 
     Raises:
-        InputError: a file cannot be written.
+        InputError: a file cannot be written, or is named as its curves would be.
     """
-    document = hardware.document()
+    document, curves = hardware.document(), curves_path(path)
     if hardware.fits is not None:
-        curves, archive = path.with_suffix(".npz"), hardware.fits.archive()
+        archive = hardware.fits.archive()
         write_atomically(curves, archive, what="rows file of the hardware profile")
         document["rows"] = {"file": curves.name, "sha256": hashlib.sha256(archive).hexdigest()}
     write_atomically(path, dump_yaml(document), what="hardware profile")

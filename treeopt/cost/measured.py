@@ -32,10 +32,6 @@ STAND_INS: Final[Mapping[Dtype, tuple[str, ...]]] = {
 }
 # What attention, messages and copies are measured in, the best first: whoever decodes in 32 bit measures nothing else.
 WIDE_FORMATS: Final = ("bf16", "fp16", "fp32")
-# A time that is this much above that of a step at most a third larger is a spike; above what the measured step just
-# below takes, its growth in tokens allowed for, a jump.
-_CLIFF: Final = 0.10
-_NEXT: Final = 4 / 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,10 +80,10 @@ class MeasuredTimes:
         # Rows were measured with balanced routing and with one skew: what they add is in between for any other.
         share = min(1.0, experts.skew / fit.skew) if fit.skew else 0.0
         wide, narrow, count, chosen = map(_scalar, sizes)
-        points = families.experts_point(wide, narrow, count, chosen, np.array([0.0, 1.0]))
-        log_tokens = np.log(tokens)
-        curves = fit.residuals
-        added = (1 - share) * curves.at(points, 0, log_tokens) + share * curves.at(points, 1, log_tokens)
+        points = families.experts_point(wide, narrow, count, chosen, np.array([[0.0], [1.0]]))
+        log_tokens, shares = np.log(tokens), (1 - share, share)
+        # One point at a time: the curves keep what a point alone was asked about.
+        added = sum(shares[at] * fit.residuals.at(points[at], 0, log_tokens) for at in (0, 1) if shares[at])
         found: FloatArray = fit.roofline.time_s(work) * np.exp(added)
         return found
 
@@ -144,26 +140,6 @@ class MeasuredTimes:
         """The held-out error of a family's fit; None where nothing was measured."""
         entry = self._entry(family, dtype)
         return entry.fit.error if entry else None
-
-    def cliff(self, tokens: int, weight: Gemm, dtype: Dtype) -> bool:
-        """Whether a step of `tokens` is at a measured spike or just past a measured jump of this weight's time.
-
-        Only for weights that were measured themselves: over 10 % above the time of a step up to a third larger, or
-        above that of the measured step just below and the tokens more.
-        """
-        entry, exact = self._gemm(dtype)
-        curves = entry.fit.residuals
-        point = families.gemm_point(_scalar(weight.outputs), _scalar(weight.inputs))
-        if not exact or not curves.measured(point):
-            return False
-        measured = np.exp(curves.sweep)
-        below = measured[measured < tokens - 0.5][-1:]
-        above = measured[(measured > tokens + 0.5) & (measured <= _NEXT * tokens + 0.5)]
-        asked = np.array([float(tokens), *below, *above])
-        now, *around = self.gemm_s(asked, weight, dtype).tolist()
-        jump = len(below) and now > (1 + _CLIFF) * around[0] * tokens / below[0]
-        spike = len(above) and now > (1 + _CLIFF) * min(around[len(below) :])
-        return bool(jump or spike)
 
     def beyond(self, family: Family, dtype: Dtype, use: Use) -> str | None:
         """A sentence where `use` leaves the measured range or no measurement stands behind a family."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import NamedTuple
 
+from treeopt.cost.base import FloatArray
 from treeopt.cost.timing import Family
 
 
@@ -92,6 +94,14 @@ class TermFactor(NamedTuple):
 
     term: Term
     factor: float
+
+
+def scaled(term: Term, seconds: FloatArray, factors: Iterable[TermFactor]) -> FloatArray:
+    """`[...]` seconds of a term times all factors on it."""
+    for on, factor in factors:
+        if on is term:
+            seconds = factor * seconds
+    return seconds
 
 
 class ExpertVisits(NamedTuple):

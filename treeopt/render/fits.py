@@ -19,52 +19,52 @@ def fit_report(fitted: FittedProfile) -> RenderableType:
     hardware = fitted.hardware
     engine = hardware.measurement.engine if hardware.measurement else "unknown"
     heading = Text().append(hardware.name, style="bold").append(f": {hardware.device}, {engine}")
-    return Group(heading, Text(), _taken(fitted), Text(), _tried(fitted))
+    return Group(
+        heading, Text(), _taken(fitted), Text(), _rates(fitted), Text(), _errors(fitted), Text(), _tried(fitted)
+    )
 
 
 def _taken(fitted: FittedProfile) -> Table:
-    table = Table(box=None, pad_edge=False, title="taken", title_justify="left", title_style="bold")
-    for column in ("family", "form", "TB/s", "TFLOP/s", "launch us", "per unit ns", "exponent", "skew"):
-        table.add_column(column, justify="left" if column in ("family", "form") else "right")
-    for column in ("range", "rows", "shapes", "held out: median", "p90", "between points: median", "p90"):
-        table.add_column(column, justify="left" if column == "range" else "right")
+    table = _table("taken", left=("family", "form", "rows add", "range"), right=("rows", "shapes"))
     for found in fitted.families:
-        table.add_row(*_taken_row(found))
+        fit = found.fit
+        table.add_row(_name(found), str(fit.form), str(fit.share), _range(fit), f"{fit.rows:,}", str(fit.shapes))
     return table
 
 
-def _taken_row(found: Fitted) -> list[str]:
-    fit, form = found.fit, found.fit.roofline
-    return [
-        f"{found.family} {found.dtype}",
-        f"{fit.form}, {fit.share}",
-        f"{form.bandwidth_bytes_per_s / 1e12:.2f}",
-        _number(form.peak_flops / 1e12, ".0f"),
-        f"{form.launch_s * 1e6:.2f}",
-        _number(form.unit_s * 1e9 or math.inf, ".1f"),
-        _number(form.sharpness, ".1f"),
-        _number(fit.skew or math.inf, ".1f"),
-        _range(fit),
-        f"{fit.rows:,}",
-        str(fit.shapes),
-        f"{fit.error.median:.1%}",
-        f"{fit.error.p90:.1%}",
-        f"{fit.between.median:.1%}",
-        f"{fit.between.p90:.1%}",
-    ]
+def _rates(fitted: FittedProfile) -> Table:
+    columns = ("TB/s", "TFLOP/s", "launch us", "per unit ns", "exponent", "skew")
+    table = _table("fitted", left=("family",), right=columns)
+    for found in fitted.families:
+        fit, form = found.fit, found.fit.roofline
+        table.add_row(
+            _name(found),
+            f"{form.bandwidth_bytes_per_s / 1e12:.2f}",
+            _number(form.peak_flops / 1e12, ".0f"),
+            f"{form.launch_s * 1e6:.2f}",
+            _number(form.unit_s * 1e9 or math.inf, ".1f"),
+            _number(form.sharpness, ".1f"),
+            _number(fit.skew or math.inf, ".1f"),
+        )
+    return table
+
+
+def _errors(fitted: FittedProfile) -> Table:
+    columns = ("shapes: median", "p90", "sizes of known shapes: median", "p90")
+    table = _table("error of what was left out", left=("family",), right=columns)
+    for found in fitted.families:
+        errors = (found.fit.error, found.fit.between)
+        table.add_row(_name(found), *(f"{share:.1%}" for e in errors for share in (e.median, e.p90)))
+    return table
 
 
 def _tried(fitted: FittedProfile) -> Table:
-    title = "error on shapes left out (all-reduce: numbers of GPUs; its taken fit is judged between message sizes)"
-    table = Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
-    for column in ("family", "form", "rows add"):
-        table.add_column(column)
-    for column in ("mean", "median", "p90", "judged rows"):
-        table.add_column(column, justify="right")
+    title = "tried: error on shapes left out (all-reduce: numbers of GPUs)"
+    table = _table(title, left=("family", "form", "rows add"), right=("mean", "median", "p90", "rows"))
     for found in fitted.families:
         for trial in best_trials(found):
             table.add_row(
-                f"{found.family} {found.dtype}",
+                _name(found),
                 str(trial.form),
                 str(trial.share),
                 f"{trial.mean:.1%}",
@@ -85,10 +85,24 @@ def best_trials(found: Fitted) -> list[Trial]:
     return list(best.values())
 
 
+def _name(found: Fitted) -> str:
+    return f"{found.family} {found.dtype}"
+
+
 def _range(fit: Fit) -> str:
     swept = fit.limits[0]
-    return f"{swept.size.replace('_', ' ')} {swept.low:g}-{swept.high:,.0f}"
+    unit = "B" if swept.size.endswith("bytes") else swept.size
+    return f"{swept.low:,.0f}-{swept.high:,.0f} {unit}"
 
 
 def _number(value: float, form: str) -> str:
     return format(value, form) if math.isfinite(value) else "-"
+
+
+def _table(title: str, *, left: tuple[str, ...], right: tuple[str, ...]) -> Table:
+    table = Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
+    for column in left:
+        table.add_column(column)
+    for column in right:
+        table.add_column(column, justify="right")
+    return table

@@ -82,3 +82,42 @@ def test_too_few_rows_or_shapes(tmp_path: Path) -> None:
         fit_family(rows_from(tmp_path, gemm_lines()[:29]))
     with pytest.raises(InputError, match="9 rows of 3 shapes are too few to fit attention bf16"):
         fit_family(rows_from(tmp_path, decode_lines(((8, 1),))))
+
+
+def reduce_rows(folder: Path, spikes: dict[int, float]) -> Rows:
+    """Messages of 2^8 to 2^21 elements between 2 and 4 GPUs, 4 us and more; `spikes` scale those of 4 GPUs."""
+    lines = ["kernel_source,num_gpus,elements_bf16,latency_us"]
+    for tp in (2, 4):
+        for e in range(8, 22):
+            factor = spikes.get(e, 1.0) if tp == 4 else 1.0
+            lines.append(f"x_graph,{tp},{2**e},{factor * (4 + 2**e / 1e5):.9g}")
+    return rows_from(folder, lines)
+
+
+def test_a_lonely_message_is_named_left_out_and_priced_from_its_neighbours(tmp_path: Path) -> None:
+    found = fit_family(reduce_rows(tmp_path, {8: 5.0, 12: 10.0}))
+    assert found.fit.rows == 26
+    (said,) = (warning for warning in found.warnings if "neighbours" in warning)
+    assert "2 of 28 rows" in said
+    assert "left out" in said
+    assert f"rows.csv:20 (all_reduce bf16, message_bytes {2**13}, tp 4: 40.4" in said
+    without, whole = found.fit, fit_family(reduce_rows(tmp_path, {})).fit
+    at = np.log([2.0**13])
+    work = sample_of(reduce_rows(tmp_path, {})).work(None)
+    row = type(work)(*(part[18:19] for part in work))
+    point = np.log([[4.0]])
+    assert without.time_s(row, point, 0, at) == pytest.approx(whole.time_s(row, point, 0, at), rel=0.01)
+
+
+def test_a_lonely_gemm_is_named_and_kept(tmp_path: Path) -> None:
+    lines = gemm_lines()
+    *sizes, time_us = lines[20].split(",")
+    lines[20] = ",".join([*sizes, f"{float(time_us) * 3:.9g}"])
+    found = fit_family(rows_from(tmp_path, lines))
+    assert found.fit.rows == len(lines) - 1
+    assert any("1 of 126 rows" in said and "kept" in said and "rows.csv:21" in said for said in found.warnings)
+
+
+def test_what_two_neighbours_share_is_no_spike(tmp_path: Path) -> None:
+    rows = reduce_rows(tmp_path, {12: 3.0, 13: 3.0, 21: 9.0})
+    assert not checks.spikes(rows, sample_of(rows)).any()

@@ -37,8 +37,6 @@ def test_near_shapes_weigh_by_distance() -> None:
 
 def test_beyond_the_measured_sizes_the_edge_counts() -> None:
     assert CURVES.at(np.log([[900.0, 70.0]]), 0, np.log(16.0)) == pytest.approx(0.3)
-    assert not CURVES.measured(np.log([900.0, 70.0]))
-    assert CURVES.measured(np.log([200.0, 10.0]))
 
 
 def test_an_endless_reach_is_the_mean_of_all() -> None:
@@ -56,3 +54,8 @@ def test_arrays_broadcast() -> None:
     points = np.log([[100.0, 10.0], [200.0, 10.0]])
     found = CURVES.at(points, np.array([[0], [1]]), np.log([[1.0, 16.0]]))
     assert found.tolist() == [pytest.approx([0.0, 0.2]), pytest.approx([0.1, 0.3])]
+
+
+def test_one_sweep_point_says_the_same_everywhere() -> None:
+    one = replace(CURVES, sweep=CURVES.sweep[:1], values=np.array([[0.25]] * len(CURVES.points)))
+    assert one.at(CURVES.points[:1], 0, np.log([[1.0, 7.0], [100.0, 3.0]])).tolist() == [[0.25, 0.25]] * 2

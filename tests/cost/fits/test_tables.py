@@ -87,3 +87,10 @@ def test_selections_are_parsed_and_checked(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="unknown gpu in the rows 'h100'") as caught:
         check_selections([read_table(path)], [Selection("gpu", "h100")])
     assert "did you mean h100_sxm" in caught.value.hint
+
+
+def test_a_column_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("m,n,k,m,latency_us\n1,2,3,4,5\n")
+    with pytest.raises(FileFormatError, match=r"rows\.csv: two columns are called m"):
+        read_table(path)

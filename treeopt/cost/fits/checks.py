@@ -11,7 +11,7 @@ import numpy.typing as npt
 from treeopt.cost.base import FloatArray
 from treeopt.cost.fits.families import SIZES
 from treeopt.cost.fits.rows import Rows
-from treeopt.cost.fits.sample import Sample
+from treeopt.cost.fits.sample import Mask, Sample
 from treeopt.errors import FileFormatError, InputError
 
 # Two times of the same kernel further apart than this are not two runs of one thing.
@@ -20,6 +20,8 @@ _CONTRADICTION: Final = 1.5
 _OTHER_UNIT: Final = 100.0
 # Noise between two sweep points stays below this.
 _FALLS: Final = 0.05
+# Kernels that are a bad choice for one size take up to 1.7 times as long as for the sizes beside it.
+_SPIKE: Final = 2.0
 MIN_ROWS: Final = 12
 MIN_SHAPES: Final = 3
 # Families that one size is swept in have no shapes to leave out.
@@ -109,6 +111,18 @@ def refuse_other_units(rows: Rows, log_ratio: FloatArray) -> None:
             f"{rows.place(worst)}: {rows.describe(worst)} is {times} the other rows say",
             hint="another unit (ms for us) or a broken run: correct or remove the row",
         )
+
+
+def spikes(rows: Rows, sample: Sample) -> Mask:
+    """`[R]` rows that take over twice as long as both sweep points beside them on the same shape; the first, as one."""
+    found = np.zeros(len(rows), dtype=np.bool_)
+    point_of = sample.cells.point_of
+    order = np.lexsort((sample.sweep, point_of))
+    for start, end in _runs(point_of[order]):
+        time_s = rows.time_s[order[start:end]]
+        before = np.r_[0.0, time_s[:-2]]
+        found[order[start : end - 1]] = time_s[:-1] > _SPIKE * np.maximum(before, time_s[1:])
+    return found
 
 
 def falls(rows: Rows, sample: Sample) -> Falls | None:

@@ -13,7 +13,7 @@ from treeopt.cost.fits.families import SIZES
 from treeopt.cost.fits.fit import Fit, Form, Limit, Share
 from treeopt.cost.fits.roofline import Roofline, Tiling
 from treeopt.cost.fits.rows import Rows
-from treeopt.cost.fits.sample import Sample
+from treeopt.cost.fits.sample import Mask, Sample
 from treeopt.cost.fits.samples import REACHES, kept, sample_of, with_arithmetic
 from treeopt.cost.fits.solve import Trial, between, judge, solve, tile
 from treeopt.cost.timing import Family, FitError
@@ -62,6 +62,10 @@ def fit_family(
     checks.refuse_impossible(given)
     rows, doubles = checks.without_duplicates(given.where(kept(given)))
     swept = given.family in (Family.ALL_REDUCE, Family.STREAM)
+    lonely = checks.spikes(rows, sample_of(rows)) if len(rows) else np.zeros(0, dtype=np.bool_)
+    warnings = _spike_warnings(rows, lonely)
+    if given.family is Family.ALL_REDUCE:  # more bytes take longer: nothing but a broken run can spike
+        rows = rows.where(~lonely)
     checks.refuse_too_few(rows, _shapes(rows), swept=swept)
     skew = _skew(rows) if rows.family is Family.EXPERTS else 0.0
     sample = sample_of(rows, skew)
@@ -92,7 +96,7 @@ def fit_family(
         rows=len(rows),
         shapes=_shapes(rows),
     )
-    warnings = _warnings(rows, sample, doubles)
+    warnings += _warnings(rows, sample, doubles)
     return Fitted(family=rows.family, dtype=rows.dtype, fit=fit, trials=tuple(trials), warnings=warnings)
 
 
@@ -153,6 +157,18 @@ def _limits(rows: Rows) -> tuple[Limit, ...]:
         Limit(size=size, low=float(values.min()), high=float(values.max()))
         for size, values in zip(SIZES[rows.family], rows.sizes.T, strict=True)
         if size not in ("causal", "skewed")
+    )
+
+
+def _spike_warnings(rows: Rows, lonely: Mask) -> tuple[str, ...]:
+    if not lonely.any():
+        return ()
+    worst = int(np.argmax(np.where(lonely, rows.time_s, 0.0)))
+    dropped = rows.family is Family.ALL_REDUCE
+    fate = "left out, priced from their neighbours" if dropped else "kept; measure them again if they are not real"
+    return (
+        f"{rows.family} {rows.dtype}: {lonely.sum()} of {len(rows)} rows take over twice as long as both neighbours "
+        f"({fate}); the longest: {rows.place(worst)} ({rows.describe(worst)})",
     )
 
 

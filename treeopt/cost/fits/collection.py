@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,5 +90,5 @@ def _read_archive(rows: Field) -> Arrays:
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             return dict(archive)
-    except (ValueError, OSError, EOFError) as error:
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise FileFormatError(f"{path}: not an NPZ file: {error}", hint="fit the profile again") from None

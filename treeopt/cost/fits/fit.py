@@ -142,10 +142,14 @@ def _read_residuals(field: Field, arrays: Arrays, prefix: str) -> Residuals:
     reach = tuple(item.number(low=1e-6) for item in field.get("reach").items())
     if steps.shape != (len(points), len(sweep)) or points.shape[1] != len(reach):
         raise field.error("the rows file does not fit this profile", hint="fit the profile again")
+    there = steps != _MISSING
+    sizes_are = all(len(sizes) and np.isfinite(sizes).all() and (sizes > 0).all() for sizes in (points, sweep))
+    if not sizes_are or not (np.diff(sweep) > 0).all() or not there.any(axis=1).all():
+        raise field.error(f"the curves {prefix} of the rows file are no measurement", hint="fit the profile again")
     return Residuals(
         points=np.log(points.astype(np.float64)),
         sweep=np.log(sweep.astype(np.float64)),
-        values=np.where(steps == _MISSING, np.nan, steps * _STEP),
+        values=np.where(there, steps * _STEP, np.nan),
         reach=reach,
     )
 

@@ -24,6 +24,9 @@ from treeopt.errors import InputError
 
 # Columns that name the GPU and the engine; rows of several must not be fitted as one.
 _IDENTITY: Final = ("gpu", "device", "engine", "version")
+# Bytes per second between which fitted bandwidths lie, and as shares of the data sheet's: caches help a little.
+_BANDWIDTHS: Final = (1e8, 5e13)
+_OF_SHEET: Final = (0.05, 1.2)
 # GEMMs first: their peak stands in where attention has none of its own.
 _ORDER: Final = (Family.GEMM, Family.STREAM, Family.ATTENTION, Family.EXPERTS, Family.ALL_REDUCE)
 
@@ -67,7 +70,8 @@ def fit_profile(paths: Sequence[Path], selections: list[Selection], request: Req
     """Read the rows, fit every family in them, and put the profile together.
 
     Raises:
-        InputError: a file that cannot be read, rows of several GPUs or engines, no 16 bit GEMM rows, too few rows.
+        InputError: a file that cannot be read, rows of several GPUs or engines, no 16 bit GEMM rows, too few rows,
+            rates that the GPU cannot have.
         FileFormatError: a row that is wrong, with file and line.
     """
     tables = [read_table(path) for path in paths]
@@ -146,6 +150,7 @@ def _one_engine(tables: list[Table]) -> str:
 
 def _hardware(request: Request, fits: Fits, measurement: Measurement) -> Hardware:
     form = rates(fits)
+    _refuse_another_gpu(form.bandwidth_bytes_per_s, request.sheet)
     fitted = f"fitted: {measurement.engine} GEMM rows of {request.numbers}"
     return Hardware(
         name=request.name,
@@ -169,6 +174,23 @@ def _hardware(request: Request, fits: Fits, measurement: Measurement) -> Hardwar
 def _peaks(fits: Fits) -> dict[Dtype, float]:
     found = {dtype: fits.get(Family.GEMM, *STAND_INS[dtype]) for dtype in Dtype if dtype.arithmetic is dtype}
     return {dtype: _rounded(entry.fit.roofline.peak_flops) for dtype, entry in found.items() if entry}
+
+
+def _refuse_another_gpu(bandwidth_bytes_per_s: float, sheet: Hardware | None) -> None:
+    """Rates that no GPU has, or that its data sheet rules out, come from rows in another unit or of another GPU.
+
+    Raises:
+        InputError: the fitted bandwidth is out of reach.
+    """
+    low, high, whose = *_BANDWIDTHS, "no GPU has"
+    if sheet is not None:
+        low, high = (share * sheet.bandwidth_bytes_per_s for share in _OF_SHEET)
+        whose = f"beside {sheet.bandwidth_bytes_per_s / 1e12:.3g} TB/s of {sheet.name}"
+    if not low <= bandwidth_bytes_per_s <= high:
+        raise InputError(
+            f"the GEMM rows amount to {bandwidth_bytes_per_s / 1e12:.3g} TB/s, {whose}",
+            hint="times in another unit (latency_us is us, latency ms, time_s s), or rows of another GPU",
+        )
 
 
 def _sheet_rates(sheet: Hardware | None, rows: Rows) -> Datasheet | None:

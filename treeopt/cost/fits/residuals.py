@@ -44,6 +44,8 @@ class Residuals:
             sweep: `[...]` logs.
         """
         curves = self.curves(points)
+        if len(self.sweep) == 1:
+            return np.asarray(curves[index, np.zeros(np.shape(sweep), dtype=np.intp)])
         x = np.clip(sweep, self.sweep[0], self.sweep[-1])
         right = np.clip(np.searchsorted(self.sweep, x), 1, len(self.sweep) - 1)
         share = (x - self.sweep[right - 1]) / (self.sweep[right] - self.sweep[right - 1])
@@ -71,10 +73,6 @@ class Residuals:
         weights = np.where(same.any(axis=1, keepdims=True), same, others)
         total: FloatArray = weights / np.maximum(weights.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
         return total
-
-    def measured(self, point: FloatArray) -> bool:
-        """Whether the shape at `point` `[d]` was measured itself."""
-        return bool((np.abs(self.points - point).max(axis=1) < 1e-4).any())
 
     # A step asks about the same few weights again and again.
     @cached_property

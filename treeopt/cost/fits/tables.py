@@ -160,6 +160,9 @@ def _read_jsonl(path: Path) -> Table:
 def _table(path: Path, header: list[str], cells: list[list[str]], lines: list[int]) -> Table:
     if not cells:
         raise FileFormatError(f"{path}: no rows", hint="give a file with timing rows")
+    twice = [name for at, name in enumerate(header) if name in header[:at]]
+    if twice:
+        raise FileFormatError(f"{path}: two columns are called {twice[0]}", hint="remove or rename one")
     columns = {name: np.array([row[at] for row in cells], dtype=np.object_) for at, name in enumerate(header)}
     return Table(name=str(path), columns=columns, lines=np.array(lines, dtype=np.int64))
 

@@ -9,8 +9,8 @@ from treeopt.cost.steps.bench_rows import read_bench_steps
 from treeopt.cost.steps.checks import Checked, checked
 from treeopt.cost.steps.csv_rows import read_csv_steps
 from treeopt.cost.steps.served import ServedStep
+from treeopt.documents import read_text
 from treeopt.errors import FileFormatError
-from treeopt.ranks.importers.files import SourceFile
 
 
 def read_steps(paths: Sequence[Path]) -> Checked:
@@ -32,5 +32,5 @@ def _read(path: Path) -> list[ServedStep]:
 
 def is_csv(path: Path) -> bool:
     """Whether a file of numbers is CSV rather than JSON, told from its first character."""
-    head = next(SourceFile(path).chunks(), b"").lstrip()
-    return head[:1] not in (b"{", b"[")
+    head = read_text(path, what="file of step times").removeprefix("\ufeff").lstrip()
+    return head[:1] not in ("{", "[")
