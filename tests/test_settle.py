@@ -3,10 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from treeopt.buckets import Sharing
 from treeopt.catalog import locate
 from treeopt.cost.base import FloatArray, IntLike
 from treeopt.errors import InputError
 from treeopt.inputs import load_evidence
+from treeopt.latency import Latency, accepted_lengths, steps_needed
 from treeopt.ranks.mixture import Mixture
 from treeopt.ranks.model import expected_tokens, path_probabilities
 from treeopt.ranks.profile import load_profile
@@ -21,10 +23,14 @@ class Rising:
 
     ridge_tokens = 295.0
 
+    def __init__(self, token_s: float = 0.01, context_s: float = 0.0) -> None:
+        self.token_s, self.context_s = token_s, context_s
+
     def step_time_s(
         self, batch: IntLike, nodes: IntLike, depth: IntLike, widths: np.ndarray, context: IntLike
     ) -> FloatArray:
-        return 1.0 + 0.01 * np.asarray(batch) * np.asarray(nodes) + 0.02 * np.asarray(depth)
+        read = self.context_s * np.asarray(batch) * np.asarray(context)
+        return 1.0 + self.token_s * np.asarray(batch) * np.asarray(nodes) + 0.02 * np.asarray(depth) + read
 
 
 @pytest.fixture(scope="module")
@@ -154,3 +160,46 @@ def test_the_loss_of_a_range_holds_at_draft_starts(shipped: Evidence) -> None:
         tree = wide.choice.tree
         ours = price_tree(tree, shipped.model_under(tree), Rising(), batch=batch, context=2048)
         assert ours.tokens_per_s >= alone.choice.best.tokens_per_s * (1.0 - wide.choice.sharing_loss - 0.001)
+
+
+def test_a_tie_within_a_range_is_no_reason_to_lose_more_than_was_asked_for(shipped: Evidence) -> None:
+    def settle(max_loss: float) -> tuple[int, float]:
+        question = Question(batches=(2, 4), sharing=Sharing(max_loss=max_loss, max_trees=1))
+        (settled,) = settled_search(question, shipped, Rising(token_s=0.001))
+        return settled.choice.best.nodes, settled.choice.sharing_loss
+
+    strict, loose = settle(0.0), settle(0.05)
+    assert strict[0] > loose[0]
+    assert strict[1] < loose[1] < 0.05
+
+
+def test_the_time_per_token_is_that_of_the_settled_tree(shipped: Evidence) -> None:
+    latency = Latency(output_tokens=100)
+    (settled,) = settled_search(Question(batches=(8,), latency=latency), shipped, Rising())
+    choice = settled.choice
+    assert settled.time_per_token.mean_s == pytest.approx(choice.best.step_time_s / choice.best.expected_tokens)
+    steps = steps_needed(accepted_lengths(choice.tree, choice.path_probabilities)[None], 100)[0]
+    assert settled.time_per_token.p99_s == pytest.approx(steps * choice.best.step_time_s / 100)
+    assert choice.meets_limit
+    replayed = shipped.replays(choice.tree)[0]
+    waits = sorted(replayed.steps / replayed.tokens * choice.best.step_time_s)
+    assert settled.time_per_token.documents_p99_s is not None
+    assert waits[-3] <= settled.time_per_token.documents_p99_s <= waits[-1]  # 160 documents
+    assert settled.time_per_token.documents_p99_s > settled.time_per_token.p99_s
+    tight = Latency(max_p99_s=0.9 * settled.time_per_token.p99_s, output_tokens=100)
+    (over,) = settled_search(Question(batches=(8,), latency=tight), shipped, Rising())
+    assert not over.choice.meets_limit
+
+
+def test_a_range_of_contexts_says_what_sharing_costs(shipped: Evidence) -> None:
+    cost = Rising(context_s=1e-5)
+    question = Question(batches=(8,), context=30_000, first_context=0)
+    (settled,) = settled_search(question, shipped, cost)
+    tree = settled.choice.tree
+    for context in (0, 30_000):
+        (alone,) = settled_search(Question(batches=(8,), context=context), shipped, cost)
+        ours = price_tree(tree, shipped.model_under(tree), cost, batch=8, context=context)
+        assert ours.tokens_per_s >= alone.choice.best.tokens_per_s * (1.0 - settled.choice.sharing_loss - 0.001)
+    assert settled.choice.best.step_time_s == pytest.approx(
+        price_tree(tree, shipped.model_under(tree), cost, batch=8, context=30_000).step_time_s
+    )

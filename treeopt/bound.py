@@ -9,49 +9,52 @@ w + 1 and the others of 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from treeopt.cost.base import StepCost
 from treeopt.frontier import Family
 from treeopt.grid import Options
+from treeopt.question import Point
 from treeopt.ranks.model import FloatArray
 
 # Caps on the nodes with children per level that are tried; a tree wider than the last is bounded by the uncapped one.
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
 
-def narrow_bound(trees: Options, cost: StepCost, batches: Sequence[int], context: int) -> FloatArray:
-    """`[batches, C]` upper bound on tokens/s of any tree with the nodes and depth of each option.
+class Ideal(NamedTuple):
+    """Classes of trees by the most tokens per step and the least seconds that any tree of each has.
 
-    `trees` must hold the largest E of every (N, D).
+    `tokens [C]`, `time_s [points, C]`; inf where the class has no tree.
     """
-    batch = np.array(batches, dtype=np.int64)[:, None]
-    fastest = cost.step_time_s(batch, trees.nodes, trees.depth, trees.narrowest, context)
-    return batch * trees.upper_tokens / fastest
+
+    tokens: FloatArray
+    time_s: FloatArray
 
 
-def width_bound(
-    trees: Options, by_width: Sequence[Sequence[Family]], cost: StepCost, batch: int, context: int
-) -> FloatArray:
-    """`[C]` the finer upper bound on tokens/s at one batch size, for product-form f.
+def narrowest(trees: Options, cost: StepCost, points: Sequence[Point]) -> Ideal:
+    """All trees by nodes and depth; `trees` must hold the largest E of every (N, D)."""
+    return Ideal(trees.upper_tokens, trees.times_s(cost, points, trees.narrowest))
+
+
+def split_by_width(
+    trees: Options, by_width: Sequence[Sequence[Family]], cost: StepCost, point: Point
+) -> Iterator[Ideal]:
+    """All trees by nodes, depth and their widest level, for product-form f: one `Ideal` per range of widths.
 
     Args:
         trees: options that hold the largest E of every (N, D).
         by_width: for each of `WIDTHS`, the families whose levels are at most that wide.
         cost: the price.
-        batch: B.
-        context: L.
+        point: B and L.
     """
-    bound = np.zeros(len(trees.nodes))
     below = 0
     for width, families in zip((*WIDTHS, None), (*by_width, None), strict=True):
         tokens = trees.upper_tokens if families is None else _capped_tokens(trees, families)
-        fastest = _fastest_with_a_level_of(below + 1, trees, cost, batch, context)
-        bound = np.maximum(bound, batch * tokens / fastest)
+        yield Ideal(tokens, _fastest_with_a_level_of(below + 1, trees, cost, point)[None])
         below = width or below
-    return bound
 
 
 def _capped_tokens(trees: Options, families: Sequence[Family]) -> FloatArray:
@@ -64,7 +67,7 @@ def _capped_tokens(trees: Options, families: Sequence[Family]) -> FloatArray:
     return np.minimum(tokens, trees.upper_tokens)
 
 
-def _fastest_with_a_level_of(width: int, trees: Options, cost: StepCost, batch: int, context: int) -> FloatArray:
+def _fastest_with_a_level_of(width: int, trees: Options, cost: StepCost, point: Point) -> FloatArray:
     fastest = np.full(len(trees.nodes), np.inf)
     for level in range(trees.widths.shape[1]):
         widths = trees.narrowest
@@ -72,6 +75,5 @@ def _fastest_with_a_level_of(width: int, trees: Options, cost: StepCost, batch: 
         possible = (trees.depth > level) & (trees.nodes > width) & ((level > 0) | (width == 1))
         if possible.any():
             widths[:, level] = np.where(possible, width, widths[:, level])
-            time_s = cost.step_time_s(batch, trees.nodes, trees.depth, widths, context)
-            fastest = np.where(possible, np.minimum(fastest, time_s), fastest)
+            fastest = np.where(possible, np.minimum(fastest, trees.times_s(cost, [point], widths)[0]), fastest)
     return fastest

@@ -10,6 +10,7 @@ import numpy as np
 
 from treeopt.errors import SearchError
 from treeopt.ranks.model import FloatArray, IntArray
+from treeopt.tree import BoolArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,9 @@ class Bucket(NamedTuple):
     loss: float
 
 
-def share(loss: FloatArray, *, size: IntArray, tie: float, sharing: Sharing) -> list[Bucket]:
+def share(
+    loss: FloatArray, *, size: IntArray, tie: float, sharing: Sharing, kind: BoolArray | None = None
+) -> list[Bucket]:
     """Split ranges of batch sizes into buckets.
 
     Args:
@@ -49,14 +52,18 @@ def share(loss: FloatArray, *, size: IntArray, tie: float, sharing: Sharing) -> 
         size: `[options]` nodes, by which ties are broken.
         tie: options within this share of the best one tie.
         sharing: how much may be lost for how many buckets.
+        kind: `[ranges]` two kinds of ranges that share no bucket, unless there are fewer buckets than runs of a kind.
 
     Among all partitions into runs of neighbours the result has the fewest buckets whose losses stay within
     `sharing.max_loss`, and among those the smallest largest loss, then the smallest sum; if `sharing.max_trees` is
     fewer, the smallest largest loss with that many.
     """
-    least = _interval_losses(loss)
     n = len(loss)
     most = n if sharing.max_trees is None else min(sharing.max_trees, n)
+    least = _interval_losses(loss)
+    if kind is not None and np.count_nonzero(np.diff(kind)) < most:
+        run = np.concatenate([[0], np.cumsum(np.diff(kind))])
+        least[run[:, None] != run] = np.inf
     worst = np.full((most + 1, n + 1), np.inf)
     total = np.full((most + 1, n + 1), np.inf)
     start = np.zeros((most + 1, n + 1), dtype=np.int64)

@@ -6,14 +6,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from treeopt.documents import read_document
-from treeopt.errors import InputError
+from treeopt.engines.dynamic_tree import Triple, dynamic_tree_shape
+from treeopt.engines.importing import load_drafts, parse_spec
+from treeopt.engines.schedule import Schedule
+from treeopt.evidence import Evidence
 from treeopt.inputs import Inputs
 from treeopt.plan import Plan
-from treeopt.plan_file import is_plan, parse_plan, parse_tree
 from treeopt.ranks.intervals import Interval
-from treeopt.search import TIE, Priced, price_tree
+from treeopt.ranks.model import PathModel
+from treeopt.search import TIE, Point, Priced
 from treeopt.settle import paired_gain
+from treeopt.shapes import Draft
 from treeopt.tree import DraftTree
 
 
@@ -27,26 +30,55 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Rival:
-    """Something to compare with: a name and its tree for a batch size (a whole plan has one per bucket)."""
+    """Something to compare with: a name and its drafts (a plan has one tree per bucket)."""
 
     name: str
-    tree: DraftTree | None = None
-    plan: Plan | None = None
+    drafts: Plan | Schedule
 
-    def tree_for(self, batch: int) -> DraftTree:
-        """The rival's tree at a batch size."""
-        return self.plan.tree_for(batch) if self.plan is not None else self.tree or DraftTree(())
+    def draft_for(self, batch: int, context: int) -> Draft:
+        """What the rival drafts at a batch size and context.
+
+        Raises:
+            InputError: a plan lacks the batch size or the context.
+        """
+        if isinstance(self.drafts, Plan):
+            return self.drafts.bucket_for(batch, context).draft
+        return self.drafts.at(batch)
+
+    def tree_for(self, batch: int, context: int, model: PathModel) -> DraftTree:
+        """The rival's tree at a batch size and context; of a dynamic tree, the one that `model` lets it build.
+
+        Raises:
+            InputError: see `draft_for`.
+        """
+        draft = self.draft_for(batch, context)
+        return dynamic_tree_shape(model, draft) if isinstance(draft, Triple) else draft
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether it shapes its trees anew in every step: recorded confidence tells what that gains."""
+        drafts = self.drafts.buckets if isinstance(self.drafts, Plan) else self.drafts.steps
+        return any(isinstance(step.draft, Triple) for step in drafts)
+
+    def assumption(self, evidence: Evidence) -> str | None:
+        """What the prices take for granted about a dynamic tree."""
+        if not self.is_dynamic:
+            return None
+        if evidence.has_confidence:
+            return f"{self.name} is valued {evidence.valued_under(None).values.basis}"
+        return f"{self.name} shapes its tree anew in every step; priced is the tree it builds on average confidence"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One rival at one bucket's largest batch; `gain` is the plan's tokens/s over the rival's, minus 1,
+    """One rival at one bucket's largest batch and context; `gain` is the plan's tokens/s over the rival's, minus 1,
     `interval` its 95 % interval where traces allow one.
 
     `unmeasured` nodes of the rival lie beyond the evidence and count as never accepted.
     """
 
     batch: int
+    context: int
     rival: str
     plan: Priced
     other: Priced
@@ -68,44 +100,34 @@ class Comparison:
 
 
 def parse_rival(text: str) -> Rival:
-    """Read `none`, `chain:K`, or the path of a plan, a tree file or a path list.
+    """Read `none`, `chain:K`, a triple such as `sglang:3,4,16`, or the path of a plan, a tree or any engine's file.
 
     Raises:
         InputError: none of these.
     """
-    if text == "none":
-        return Rival(name="none", tree=DraftTree(()))
-    if text.startswith("chain:"):
-        digits = text.removeprefix("chain:")
-        if not digits.isdecimal() or int(digits) > 1000:
-            raise InputError(f"'{text}' is not a chain", hint="write chain:K with K draft tokens, for example chain:4")
-        return Rival(name=text, tree=DraftTree.chain(int(digits)))
-    path = Path(text)
-    if not path.exists():
-        raise InputError(
-            f"'{text}' is nothing to compare with", hint="give none, chain:K, or a file: a plan, a tree or a path list"
-        )
-    document = read_document(path, what="plan or tree")
-    if is_plan(document):
-        return Rival(name=path.name, plan=parse_plan(document))
-    return Rival(name=path.name, tree=parse_tree(document))
+    drafts = load_drafts(text)
+    return Rival(name=text if parse_spec(text) is not None else Path(text).name, drafts=drafts)
 
 
 def compare(plan: Plan, rival: Rival, inputs: Inputs) -> list[Comparison]:
-    """The plan against a rival at every bucket's largest batch, both priced anew from the plan's evidence."""
+    """The plan against a rival at every bucket's largest batch and context, priced anew from the plan's evidence."""
     found = []
     for bucket in plan.buckets:
-        batch = bucket.batch_max
-        tree = rival.tree_for(batch)
+        batch, context = bucket.batch_max, bucket.context_max
+        draft, evidence, ranks = rival.draft_for(batch, context), inputs.evidence, inputs.evidence.all_positions
         # Each where its own drafts start: a longer tree jumps further and starts elsewhere.
-        ours, theirs = (
-            price_tree(t, inputs.evidence.model_under(t), inputs.cost, batch=batch, context=plan.context)
-            for t in (bucket.tree, tree)
-        )
-        ranks = inputs.evidence.all_positions
-        outside = sum(len(path) > ranks.depth or max(path) >= ranks.ranks for path in tree.paths)
-        interval = paired_gain(bucket.tree, ours.step_time_s, tree, theirs.step_time_s, inputs.evidence)
+        ours, theirs = (evidence.price(d, inputs.cost, Point(batch, context)) for d in (bucket.draft, draft))
+        outside = sum(len(path) > ranks.depth or max(path) >= ranks.ranks for path in evidence.tree_of(draft).paths)
+        interval = paired_gain(bucket.draft, ours.step_time_s, draft, theirs.step_time_s, evidence)
         found.append(
-            Comparison(batch=batch, rival=rival.name, plan=ours, other=theirs, interval=interval, unmeasured=outside)
+            Comparison(
+                batch=batch,
+                context=context,
+                rival=rival.name,
+                plan=ours,
+                other=theirs,
+                interval=interval,
+                unmeasured=outside,
+            )
         )
     return found

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
 from treeopt.cost.base import StepCost
 from treeopt.frontier import Family, Limits, nodes_above
+from treeopt.question import Point
 from treeopt.ranks.model import FloatArray, IntArray, PathModel, expected_tokens, path_probabilities
+from treeopt.shapes import Draft
 from treeopt.tree import DraftTree
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """`[C]` trees by their numbers; `tree(i)` builds one.
+    """`[C]` drafts by their numbers; `draft(i)` builds one.
 
-    `widths [C, D]` are nodes with children per depth; `upper_tokens` is what no tree of as many nodes and as deep
-    exceeds.
+    `widths [C, D]` are nodes that the drafter expands per depth, in static trees those with children; `upper_tokens`
+    is what no tree of as many nodes and as deep exceeds.
     """
 
     nodes: IntArray
@@ -26,16 +29,32 @@ class Options:
     widths: IntArray
     expected_tokens: FloatArray
     upper_tokens: FloatArray
-    makers: tuple[Callable[[], DraftTree], ...]
+    makers: tuple[Callable[[], Draft], ...]
 
-    def tree(self, option: int) -> DraftTree:
-        """The tree behind an option."""
+    def draft(self, option: int) -> Draft:
+        """The draft behind an option."""
         return self.makers[option]()
 
-    def times_s(self, cost: StepCost, batches: Sequence[int], context: int) -> FloatArray:
-        """`[batches, C]` step times."""
-        batch = np.array(batches, dtype=np.int64)[:, None]
-        return cost.step_time_s(batch, self.nodes, self.depth, self.widths, context)
+    def only(self, kept: IntArray) -> Options:
+        """The options of these numbers, in their order."""
+        return Options(
+            nodes=self.nodes[kept],
+            depth=self.depth[kept],
+            widths=self.widths[kept],
+            expected_tokens=self.expected_tokens[kept],
+            upper_tokens=self.upper_tokens[kept],
+            makers=tuple(self.makers[i] for i in kept.tolist()),
+        )
+
+    def times_s(self, cost: StepCost, points: Sequence[Point], widths: IntArray | None = None) -> FloatArray:
+        """`[points, C]` step times, with other `widths` than the options' own if given."""
+        widths = self.widths if widths is None else widths
+        blocks = []
+        # One call per context: arrays over depths then need no axis of contexts.
+        for context, group in groupby(points, key=lambda point: point.context):
+            batch = np.array([point.batch for point in group], dtype=np.int64)[:, None]
+            blocks.append(cost.step_time_s(batch, self.nodes, self.depth, widths, context))
+        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
     @property
     def narrowest(self) -> IntArray:
@@ -49,7 +68,7 @@ def tree_options(families: Sequence[Family], depth: int) -> Options:
     `depth` is the number of width columns.
     """
     blocks = []
-    makers: list[Callable[[], DraftTree]] = []
+    makers: list[Callable[[], Draft]] = []
     for cap, family in enumerate(families, start=1):
         at = np.flatnonzero((family.depth == cap) | (family.upper_tokens > family.expected_tokens))
         widths = np.zeros((len(at), depth), dtype=np.int64)
@@ -101,7 +120,7 @@ def concatenate(parts: Sequence[Options]) -> Options:
 
 def _join(
     blocks: Sequence[tuple[IntArray, IntArray, IntArray, FloatArray, FloatArray]],
-    makers: Sequence[Callable[[], DraftTree]],
+    makers: Sequence[Callable[[], Draft]],
     depth: int,
 ) -> Options:
     none = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, depth), np.int64), np.zeros(0), np.zeros(0))

@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from treeopt.catalog import DEFAULT_RANKS, Kind, file_sha256, locate
-from treeopt.cost import Hardware, ModelShape, RooflineStep, load_hardware, load_model, parse_drafter
-from treeopt.errors import InputError
+from treeopt.catalog import DEFAULT_RANKS, file_sha256, locate
+from treeopt.cost import (
+    EngineSteps,
+    Hardware,
+    ModelShape,
+    ModelStep,
+    load_hardware,
+    load_model,
+    parse_drafter,
+)
+from treeopt.cost.base import StepCost
+from treeopt.cost.experts import MAX_SKEW
+from treeopt.cost.table import TableStep
+from treeopt.cost.tables.loading import load_cost_table
+from treeopt.errors import FileFormatError, InputError
+from treeopt.evidence import Evidence, Part
 from treeopt.plan import APPROXIMATE_RULES, Plan, Source
 from treeopt.ranks.intervals import MIN_DOCUMENTS
-from treeopt.ranks.profile import RankProfile, load_profile
-from treeopt.ranks.trace import TraceFile
-from treeopt.settle import Evidence, Part
+from treeopt.ranks.profile import RankProfile, TraceSource, load_profile
+from treeopt.ranks.trace import Trace, TraceFile
 
-DEFAULT_HARDWARE = "h100-sxm"
+DEFAULT_HARDWARE = "h100-sxm-vllm-0.24"
 DEFAULT_MODEL = "llama-3.1-8b"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Names:
-    """The inputs as the user gives them: shipped names or files."""
+    """The inputs as the user gives them: shipped names or files.
+
+    `capture_tokens` and `capture_limit` replace the sizes, in tokens per step, that the hardware profile says graphs
+    are captured for; `expert_skew` replaces the model's (`Experts.skew`). `cost` is a table of step times that counts
+    where it reaches; the model of the hardware carries it on.
+    """
 
     ranks: str = DEFAULT_RANKS
     hardware: str = DEFAULT_HARDWARE
@@ -30,6 +47,10 @@ class Names:
     drafter: str = "eagle"
     dtype: str = "bf16"
     tp: int = 1
+    capture_tokens: tuple[int, ...] | None = None
+    capture_limit: int | None = None
+    expert_skew: float | None = None
+    cost: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +64,10 @@ class Inputs:
     hardware_source: Source
     model: ModelShape
     model_source: Source
-    cost: RooflineStep
+    kernels: ModelStep
+    cost: StepCost
+    cost_source: Source | None = None
+    cost_findings: tuple[str, ...] = ()
 
     @property
     def files(self) -> list[Path]:
@@ -51,7 +75,8 @@ class Inputs:
         sources = [part.profile.trace for part in self.evidence.parts]
         traces = [source.path for source in sources if isinstance(source, TraceFile)]
         named = [item.rpartition("=")[0] or item for item in self.names.ranks.split(",")]
-        return [*traces, *map(Path, (*named, self.names.hardware, self.names.model))]
+        tables = [] if self.names.cost is None else [self.names.cost]
+        return [*traces, *map(Path, (*named, self.names.hardware, self.names.model, *tables))]
 
     @property
     def rule(self) -> str:
@@ -59,8 +84,8 @@ class Inputs:
         rules = {part.profile.conditions.rule for part in self.evidence.parts} - {None}
         return next(iter(rules)) or "greedy" if len(rules) == 1 else "greedy"
 
-    def notes(self, batch: int, context: int) -> list[str]:
-        """What a reader of any number made from these inputs must know."""
+    def notes(self, batch: int, context: int, nodes: int = 1) -> list[str]:
+        """What a reader of any number made from these inputs, up to these sizes, must know."""
         found = []
         for part in self.evidence.parts:
             if part.profile.name == DEFAULT_RANKS:
@@ -78,30 +103,45 @@ class Inputs:
             found.append(f"the ranks were measured under {self.rule} acceptance, which changes what the model says")
         if self.model.note:
             found.append(f"model {self.model.name}: {self.model.note}")
-        need = self.cost.memory_bytes + batch * context * self.cost.kv_bytes_per_token
+        need = self.kernels.memory_bytes + batch * self.kernels.kv_bytes(context)
         if need > self.hardware.memory_bytes:
             have = self.hardware.memory_bytes / 1e9
             found.append(
                 f"weights and KV of batch {batch} at context {context} need {need / 1e9:,.0f} GB per GPU, "
                 f"{self.hardware.name} has {have:.0f} GB"
             )
-        if self.hardware.source == "datasheet":
-            found.append("step times are a datasheet roofline, not measured: trust the shape more than the number")
-        return found
+        if isinstance(self.cost, TableStep):
+            found += [*self.cost_findings, *self.cost.notes(batch=batch, nodes=nodes, context=context)]
+        served = self.kernels.engine.evidence
+        if served is not None and served.drafter != self.kernels.drafter.kind:
+            found.append(
+                f"engine constants were fitted to served steps with the drafter {served.drafter}, not with "
+                f"{self.kernels.drafter.kind}"
+            )
+        return found + self.kernels.notes(batch=batch, nodes=nodes, context=context)
 
 
-def load_inputs(names: Names) -> Inputs:
-    """Find and read everything.
+def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
+    """Find and read everything; a trace's recorded confidence, which only dynamic trees need, with `confidence`.
 
     Raises:
         InputError: an unknown name, an unreadable file, or a contradiction in one.
     """
     hardware_at, model_at = locate("hardware", names.hardware), locate("models", names.model)
-    evidence, ranks_source = load_evidence(names.ranks)
-    hardware, model = load_hardware(hardware_at.path), load_model(model_at.path)
+    evidence, ranks_source = load_evidence(names.ranks, confidence=confidence)
+    hardware, model = load_hardware(hardware_at.path), _skewed(load_model(model_at.path), names.expert_skew)
     drafter = parse_drafter(names.drafter, load_model=lambda name: load_model(locate("models", name).path))
-    cost = RooflineStep(model=model, hardware=hardware, drafter=drafter, dtype=names.dtype, tp=names.tp)
-    ridge = float(f"{cost.ridge_tokens:.6g}")
+    engine = (hardware.engine_steps or EngineSteps()).with_captures(names.capture_tokens, names.capture_limit)
+    kernels = ModelStep(
+        model=model,
+        times=hardware.operator_times(),
+        drafter=drafter,
+        dtype=names.dtype,
+        tp=names.tp,
+        engine=engine,
+    )
+    ridge = float(f"{kernels.ridge_tokens:.6g}")
+    table = None if names.cost is None else load_cost_table(Path(names.cost))
     return Inputs(
         names=names,
         evidence=evidence,
@@ -111,20 +151,50 @@ def load_inputs(names: Names) -> Inputs:
             name=hardware.name,
             reference=hardware_at.reference,
             sha256=file_sha256(hardware_at.path),
-            facts=(("source", hardware.source), ("ridge_tokens", ridge)),
+            facts=(
+                ("source", hardware.source),
+                ("ridge_tokens", ridge),
+                *_given(names, "capture_tokens", "capture_limit"),
+            ),
         ),
         model=model,
         model_source=Source(
             name=model.name,
             reference=model_at.reference,
             sha256=file_sha256(model_at.path),
-            facts=(("dtype", names.dtype), ("tp", names.tp)),
+            facts=(("dtype", names.dtype), ("tp", names.tp), *_given(names, "expert_skew")),
         ),
-        cost=cost,
+        kernels=kernels,
+        cost=kernels if table is None else table.step(carried_by=kernels),
+        cost_source=None if names.cost is None else _cost_source(names.cost),
+        cost_findings=() if table is None else table.findings,
     )
 
 
-def load_evidence(text: str) -> tuple[Evidence, Source]:
+def _cost_source(file: str) -> Source:
+    path = Path(file)
+    return Source(name=path.name, reference=file, sha256=file_sha256(path))
+
+
+def _given(names: Names, *options: str) -> list[tuple[str, Any]]:
+    """The options that the user gave, as a plan records them."""
+    values = [(option, getattr(names, option)) for option in options]
+    return [
+        (option, list(value) if isinstance(value, tuple) else value) for option, value in values if value is not None
+    ]
+
+
+def _skewed(model: ModelShape, skew: float | None) -> ModelShape:
+    if skew is None:
+        return model
+    if model.experts is None:
+        raise InputError(f"{model.name} has no experts to be skewed", hint="leave the skew out")
+    if not 0.0 <= skew <= MAX_SKEW:
+        raise InputError(f"an expert skew of {skew:g} is out of range", hint=f"give 0 (balanced) to {MAX_SKEW:g}")
+    return replace(model, experts=replace(model.experts, skew=skew))
+
+
+def load_evidence(text: str, *, confidence: bool = False) -> tuple[Evidence, Source]:
     """A rank profile by name or file, or a mixture of several: `code.npz=0.3,chat.npz=0.7`, shares of the drafts.
 
     Raises:
@@ -142,7 +212,7 @@ def load_evidence(text: str) -> tuple[Evidence, Source]:
         source = Source(
             name=profile.name, reference=located.reference, sha256=profile.sha256, facts=tuple(facts.items())
         )
-        return Evidence(parts=(_part(profile, 1.0),)), source
+        return Evidence(parts=(_part(profile, 1.0, confidence),)), source
     shares = [_share(item) for item in text.split(",")]
     if abs(sum(share for _, share in shares) - 1.0) > 1e-6:
         total = sum(share for _, share in shares)
@@ -151,7 +221,7 @@ def load_evidence(text: str) -> tuple[Evidence, Source]:
         )
     if len({name for name, _ in shares}) != len(shares):
         raise InputError(f"'{text}' names a profile twice", hint="add its shares")
-    parts = tuple(_part(load_profile(locate("ranks", name).path), share) for name, share in shares)
+    parts = tuple(_part(load_profile(locate("ranks", name).path), share, confidence) for name, share in shares)
     combined = hashlib.sha256("".join(part.profile.sha256 for part in parts).encode()).hexdigest()
     kinds = " + ".join(dict.fromkeys(part.profile.kind for part in parts))
     return Evidence(parts=parts), Source(name=text, reference=text, sha256=combined, facts=(("evidence", kinds),))
@@ -168,20 +238,38 @@ def _share(item: str) -> tuple[str, float]:
     return name, share
 
 
-def _part(profile: RankProfile, weight: float) -> Part:
+def _part(profile: RankProfile, weight: float, confidence: bool) -> Part:
     trace = profile.trace
     if isinstance(trace, TraceFile) and not {"doc_id", "pos"} <= set(trace.arrays()):
         trace = None  # counts without documents
-    return Part(name=profile.name, weight=weight, profile=profile, trace=None if trace is None else trace.load())
+    loaded = None if trace is None else load_trace(trace, confidence=confidence)
+    return Part(name=profile.name, weight=weight, profile=profile, trace=loaded)
 
 
-def inputs_of(plan: Plan, *, ranks: str | None = None) -> Inputs:
+def load_trace(source: TraceSource, *, confidence: bool) -> Trace:
+    """A trace in memory, with the drafter's confidence if that is asked for and was recorded.
+
+    Raises:
+        InputError: the file cannot be read, or is no trace.
+    """
+    if not confidence or (isinstance(source, TraceFile) and "topk_prob" not in source.arrays()):
+        return source.load()
+    try:
+        return source.load(confidence=True)
+    except FileFormatError:  # shards without the drafter's confidence
+        return source.load()
+
+
+def inputs_of(plan: Plan, *, ranks: str | None = None, confidence: bool = False) -> Inputs:
     """The inputs that a plan was made from; `ranks` says where its rank profile is now.
+
+    A trace's recorded confidence is read with `confidence`, and where the plan has dynamic trees.
 
     Raises:
         InputError: one of them is gone, or has changed since.
     """
-    model_facts = dict(plan.model.facts)
+    model_facts, hardware_facts = dict(plan.model.facts), dict(plan.hardware.facts)
+    captures = hardware_facts.get("capture_tokens")
     inputs = load_inputs(
         Names(
             ranks=ranks or plan.ranks.reference,
@@ -190,15 +278,21 @@ def inputs_of(plan: Plan, *, ranks: str | None = None) -> Inputs:
             drafter=plan.drafter,
             dtype=str(model_facts.get("dtype", "bf16")),
             tp=int(model_facts.get("tp", 1)),
-        )
+            capture_tokens=None if captures is None else tuple(captures),
+            capture_limit=hardware_facts.get("capture_limit"),
+            expert_skew=model_facts.get("expert_skew"),
+            cost=None if plan.cost is None else plan.cost.reference,
+        ),
+        confidence=confidence or any(bucket.dynamic for bucket in plan.buckets),
     )
-    pairs: tuple[tuple[Kind, Source, Source], ...] = (
+    pairs: tuple[tuple[str, Source | None, Source | None], ...] = (
         ("ranks", plan.ranks, inputs.ranks_source),
         ("hardware", plan.hardware, inputs.hardware_source),
         ("models", plan.model, inputs.model_source),
+        ("cost", plan.cost, inputs.cost_source),
     )
     for kind, then, now in pairs:
-        if then.sha256 != now.sha256:
+        if then is not None and now is not None and then.sha256 != now.sha256:
             raise InputError(
                 f"{then.reference} ({kind}) has changed since the plan was made",
                 hint="search again, so that plan and evidence agree",

@@ -1,92 +1,38 @@
-"""The plan: one tree per bucket of batch sizes, with its evidence, as a file that programs load."""
+"""The plan: one tree per bucket of batch sizes and contexts, with its evidence, as a file that programs load."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from treeopt.documents import dump_yaml, write_atomically
 from treeopt.errors import InputError
-from treeopt.ranks.model import FloatArray
+from treeopt.frontier import Limits
+from treeopt.latency import NO_LIMIT, Latency
+from treeopt.plan_bucket import Alternative, Bucket, Category, EngineLoss, Estimate
 from treeopt.tree import DraftTree
+
+__all__ = [
+    "APPROXIMATE_RULES",
+    "EXACT_RULES",
+    "FORMAT",
+    "Alternative",
+    "Bucket",
+    "Category",
+    "Contexts",
+    "EngineLoss",
+    "Estimate",
+    "FormatLoss",
+    "Plan",
+    "PlanEngine",
+    "Source",
+]
 
 FORMAT: Final = "treeopt.plan/1"
 EXACT_RULES: Final = ("greedy", "target-sample", "recursive-rejection")
 APPROXIMATE_RULES: Final = ("typical",)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """A number with its 95 % interval; no interval where the evidence allows none."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Alternative:
-    """A tree that was not chosen, with what it would give; `loss` is its share below the choice (below 0: above)."""
-
-    nodes: int
-    depth: int
-    expected_tokens: float
-    tokens_per_s: float
-    loss: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Category:
-    """What a bucket's tree does for one kind of traffic: its E, and the share it loses against its own best tree."""
-
-    name: str
-    weight: float
-    expected_tokens: float
-    loss: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bucket:
-    """The answer for the batch sizes `batch_min`..`batch_max`, priced at the largest.
-
-    `path_probabilities [N]` is f of every node; `held_out_tokens` is E on documents that took no part in the search;
-    `break_even_tokens` is the E that the step must exceed to pay, `ridge_batch` the largest batch whose B x N stays
-    under the ridge; `resolvable` is the smallest share of tokens/s to the runner-up that the documents can tell;
-    `optimality` is "exact" or names the gap to an upper bound.
-    """
-
-    batch_min: int
-    batch_max: int
-    tree: DraftTree
-    path_probabilities: FloatArray
-    expected_tokens: Estimate
-    held_out_tokens: Estimate | None
-    step_time_s: float
-    tokens_per_s: float
-    speedup: Estimate
-    speedup_at_min: float
-    break_even_tokens: float
-    ridge_batch: int
-    best_chain: Alternative
-    plain_tokens_per_s: float
-    runner_up: Alternative | None
-    sharing_loss: float
-    resolvable: float | None
-    categories: tuple[Category, ...]
-    optimality: str
-    reason: str
-
-    @property
-    def speculate(self) -> bool:
-        """False where plain decoding is the answer."""
-        return len(self.tree) > 1
-
-    @property
-    def tokens_per_step(self) -> int:
-        """B x N."""
-        return self.batch_max * len(self.tree)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,9 +45,48 @@ class Source:
     facts: tuple[tuple[str, Any], ...] = ()
 
 
+class Contexts(NamedTuple):
+    """A range of contexts, both ends included."""
+
+    min: int
+    max: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormatLoss:
+    """What an engine would draft through one of its formats, and the share lost against the plan without an engine."""
+
+    format: str
+    drafts: str
+    mean_loss: float
+    worst_loss: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanEngine:
+    """The engine that a plan was made for: its format, whether it may draft nothing, and all its formats' losses."""
+
+    name: str
+    version: str
+    format: str
+    allow_off: bool
+    formats: tuple[FormatLoss, ...]
+
+    @property
+    def wanted(self) -> str:
+        """The engine as `--engine` takes it; a commit or no version at all is the one that treeopt knows."""
+        return f"{self.name}=={self.version}" if self.version[:1].isdecimal() else self.name
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Trees for batch sizes, and everything needed to check or repeat the search."""
+    """Trees for batch sizes and contexts, and everything needed to check or repeat the search.
+
+    `context` is the longest one that the plan was made for; `limits`, `budget_tokens` and `latency` are the caps that
+    the trees were searched under; `cost` is the table of step times that stood in for the model of the hardware, and
+    `engine` what the trees were made for, if anything. Buckets come by context, then by batch; every range of
+    contexts covers the same batch sizes.
+    """
 
     version: str
     command: str
@@ -113,44 +98,85 @@ class Plan:
     drafter: str
     context: int
     objective: str
+    limits: Limits = Limits()
+    budget_tokens: float | None = None
+    latency: Latency = NO_LIMIT
+    cost: Source | None = None
+    engine: PlanEngine | None = None
     buckets: tuple[Bucket, ...]
 
-    def bucket_for(self, batch: int) -> Bucket:
-        """The bucket that a batch size falls into.
+    @property
+    def contexts(self) -> tuple[Contexts, ...]:
+        """The ranges of contexts, shortest first."""
+        return tuple(dict.fromkeys(Contexts(b.context_min, b.context_max) for b in self.buckets))
+
+    def at_context(self, context: int | None = None) -> Plan:
+        """The part of the plan for one context: its buckets are for batch sizes only.
+
+        With one range of contexts that is the plan itself, whatever the context. With several, contexts below the
+        first range belong to it.
 
         Raises:
-            InputError: the plan was not made for that batch size.
+            InputError: a context that no range holds, or none given where there are several.
         """
-        for bucket in self.buckets:
+        ranges = self.contexts
+        if len(ranges) == 1:
+            return self
+        listed = ", ".join(f"{r.min}-{r.max}" for r in ranges)
+        if context is None:
+            raise InputError("the plan has trees for several contexts", hint=f"say which, in tokens: {listed}")
+        for held in ranges:
+            if context <= held.max:
+                own = tuple(b for b in self.buckets if b.context_max == held.max)
+                return replace(self, context=held.max, buckets=own)
+        raise InputError(f"the plan has no context {context}", hint=f"it covers {listed}; search again with --contexts")
+
+    def bucket_for(self, batch: int, context: int | None = None) -> Bucket:
+        """The bucket that a batch size, and where it matters a context, falls into.
+
+        Raises:
+            InputError: the plan was not made for that batch size or context (see `at_context`).
+        """
+        buckets = self.at_context(context).buckets
+        for bucket in buckets:
             if bucket.batch_min <= batch <= bucket.batch_max:
                 return bucket
-        ranges = ", ".join(f"{b.batch_min}-{b.batch_max}" for b in self.buckets)
+        ranges = ", ".join(f"{b.batch_min}-{b.batch_max}" for b in buckets)
         raise InputError(
             f"the plan has no batch {batch}", hint=f"it covers {ranges}; search again with that batch size"
         )
 
-    def tree_for(self, batch: int) -> DraftTree:
-        """The tree to verify at a batch size; the empty tree means plain decoding.
+    def tree_for(self, batch: int, context: int | None = None) -> DraftTree:
+        """The tree to verify at a batch size and context; the empty tree means plain decoding.
 
         Raises:
-            InputError: the plan was not made for that batch size.
+            InputError: the plan was not made for that batch size or context (see `at_context`).
         """
-        return self.bucket_for(batch).tree
+        return self.bucket_for(batch, context).tree
 
     def document(self) -> dict[str, Any]:
         """The plan as the value of its file, keys in their stable order."""
+        latency = self.latency
         return {
             "format": FORMAT,
             "created_with": {"treeopt": self.version, "command": self.command},
             "verification": {"rule": self.rule, "exact": self.rule in EXACT_RULES},
             "ranks": _source_document(self.ranks),
             "hardware": _source_document(self.hardware),
+            "cost": None if self.cost is None else _source_document(self.cost),
             "model": _source_document(self.model),
             "drafter": {"kind": self.drafter},
+            "engine": None if self.engine is None else _engine_document(self.engine),
             "context": self.context,
             "objective": self.objective,
+            "limits": {**asdict(self.limits), "budget_tokens": self.budget_tokens},
+            "latency": {
+                "output_tokens": latency.output_tokens,
+                "max_mean_s": latency.max_mean_s,
+                "max_p99_s": latency.max_p99_s,
+            },
             "notes": list(self.notes),
-            "buckets": [_bucket_document(b) for b in self.buckets],
+            "buckets": [bucket.document() for bucket in self.buckets],
         }
 
     def yaml(self) -> str:
@@ -170,66 +196,25 @@ class Plan:
         write_atomically(path, self.yaml(), what="plan")
 
 
+def _engine_document(engine: PlanEngine) -> dict[str, Any]:
+    losses = [
+        {
+            "format": f.format,
+            "drafts": f.drafts,
+            "mean_loss": float(f"{f.mean_loss:.6g}"),
+            "worst_loss": float(f"{f.worst_loss:.6g}"),
+        }
+        for f in engine.formats
+    ]
+    return {
+        "name": engine.name,
+        "version": engine.version,
+        "format": engine.format,
+        "allow_off": engine.allow_off,
+        "formats": losses,
+    }
+
+
 def _source_document(source: Source) -> dict[str, Any]:
     given = {} if source.reference == source.name else {"file": source.reference}
     return {"name": source.name, **given, "sha256": source.sha256, **dict(source.facts)}
-
-
-def _bucket_document(bucket: Bucket) -> dict[str, Any]:
-    tree = bucket.tree
-    return {
-        "batch": {"min": bucket.batch_min, "max": bucket.batch_max},
-        "speculate": bucket.speculate,
-        "nodes": len(tree),
-        "depth": tree.depth,
-        "paths": [list(p) for p in tree.paths],
-        "parents": tree.parents.tolist(),
-        "path_probabilities": [_round(f) for f in bucket.path_probabilities],
-        "expected_tokens": _estimate_document(bucket.expected_tokens),
-        "held_out_tokens": None if bucket.held_out_tokens is None else _estimate_document(bucket.held_out_tokens),
-        "step_time_s": _round(bucket.step_time_s),
-        "tokens_per_s": _round(bucket.tokens_per_s),
-        "speedup": _estimate_document(bucket.speedup),
-        "speedup_at_min": _round(bucket.speedup_at_min),
-        "break_even_tokens": _round(bucket.break_even_tokens),
-        "ridge_batch": bucket.ridge_batch,
-        "tokens_per_step": bucket.tokens_per_step,
-        "best_chain": _alternative_document(bucket.best_chain),
-        "plain": {"tokens_per_s": _round(bucket.plain_tokens_per_s)},
-        "runner_up": None if bucket.runner_up is None else _alternative_document(bucket.runner_up),
-        "sharing_loss": _round(bucket.sharing_loss),
-        "resolvable": None if bucket.resolvable is None else _round(bucket.resolvable),
-        "categories": [_category_document(c) for c in bucket.categories],
-        "optimality": bucket.optimality,
-        "reason": bucket.reason,
-    }
-
-
-def _estimate_document(estimate: Estimate) -> dict[str, float | None]:
-    low = None if estimate.low is None else _round(estimate.low)
-    high = None if estimate.high is None else _round(estimate.high)
-    return {"value": _round(estimate.value), "low": low, "high": high}
-
-
-def _alternative_document(option: Alternative) -> dict[str, float]:
-    return {
-        "nodes": option.nodes,
-        "depth": option.depth,
-        "expected_tokens": _round(option.expected_tokens),
-        "tokens_per_s": _round(option.tokens_per_s),
-        "loss": _round(option.loss),
-    }
-
-
-def _category_document(category: Category) -> dict[str, Any]:
-    return {
-        "name": category.name,
-        "weight": _round(category.weight),
-        "expected_tokens": _round(category.expected_tokens),
-        "loss": _round(category.loss),
-    }
-
-
-def _round(value: float) -> float:
-    """Six significant digits: more than any measurement has, and the same on every machine."""
-    return float(f"{value:.6g}")

@@ -6,12 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from treeopt.documents import read_document
+from treeopt.engines.dynamic_trace import TraceValues
+from treeopt.engines.dynamic_tree import Triple, TripleLimits
 from treeopt.errors import InputError
+from treeopt.inputs import load_trace
 from treeopt.plan_file import is_plan, parse_plan, parse_tree
 from treeopt.ranks.dynamic import dynamic_gain
 from treeopt.ranks.intervals import tokens_interval
-from treeopt.ranks.replay import replay
+from treeopt.ranks.replay import Replay, replay
 from treeopt.ranks.shards import open_trace
+from treeopt.ranks.trace import Trace
+from treeopt.shapes import Draft
 from treeopt.tree import DraftTree
 
 
@@ -26,6 +31,8 @@ class Replayed:
 
     batch_min: int | None
     batch_max: int | None
+    context_min: int | None
+    context_max: int | None
     nodes: int
     tokens_per_step: float
     low: float | None
@@ -45,31 +52,47 @@ class Replayed:
 
 @dataclass(frozen=True, kw_only=True)
 class _Case:
+    draft: Draft
     tree: DraftTree
     batch_min: int | None = None
     batch_max: int | None = None
+    context_min: int | None = None
+    context_max: int | None = None
     predicted: float | None = None
 
 
 def replay_file(
-    plan_or_tree: Path, trace: Path, *, batch: int | None = None, seed: int = 0, dynamic: bool = False
+    plan_or_tree: Path,
+    trace: Path,
+    *,
+    batch: int | None = None,
+    context: int | None = None,
+    seed: int = 0,
+    dynamic: bool = False,
 ) -> list[Replayed]:
-    """Replay every tree of a plan (or that of one batch size), or a bare tree; with `dynamic` also judge that rule.
+    """Replay every tree of a plan (or those of one batch size or context), or a bare tree.
+
+    With `dynamic` that rule is judged beside each tree. A plan's own dynamic trees are replayed by the trace's recorded
+    confidence; without it, as the tree that they are on average confidence.
 
     Raises:
         InputError: a file cannot be read, the trace is too shallow for a tree, or no document is long enough.
     """
-    cases = _cases(plan_or_tree, batch)
-    loaded = open_trace(trace).load(confidence=dynamic)
+    cases = _cases(plan_or_tree, batch, context)
+    triples = any(isinstance(case.draft, Triple) for case in cases)
+    source = open_trace(trace)
+    loaded = source.load(confidence=True) if dynamic else load_trace(source, confidence=triples)
     rows = []
     for case in cases:
-        result = replay(loaded, case.tree)
+        result = _replayed(loaded, case)
         interval = tokens_interval(result, seed=seed)
         gain = dynamic_gain(loaded, case.tree) if dynamic else None
         rows.append(
             Replayed(
                 batch_min=case.batch_min,
                 batch_max=case.batch_max,
+                context_min=case.context_min,
+                context_max=case.context_max,
                 nodes=len(case.tree),
                 tokens_per_step=result.tokens_per_step,
                 low=None if interval is None else interval.low,
@@ -85,15 +108,34 @@ def replay_file(
     return rows
 
 
-def _cases(path: Path, batch: int | None) -> list[_Case]:
+def _replayed(trace: Trace, case: _Case) -> Replay:
+    if isinstance(case.draft, Triple) and trace.topk_prob is not None:
+        steps, topk, nodes = case.draft
+        values = TraceValues(trace=trace, limits=TripleLimits(steps=steps, topk=topk, nodes=nodes))
+        if values.limits.steps == steps and values.limits.topk == topk:
+            return values.replay(case.draft)
+    return replay(trace, case.tree)
+
+
+def _cases(path: Path, batch: int | None, context: int | None) -> list[_Case]:
     document = read_document(path, what="plan or tree")
     if not is_plan(document):
-        if batch is not None:
-            raise InputError("a bare tree has no batch sizes", hint="drop --batch, or give a plan")
-        return [_Case(tree=parse_tree(document))]
+        if batch is not None or context is not None:
+            raise InputError("a bare tree has no batch sizes", hint="drop --batch and --context, or give a plan")
+        tree = parse_tree(document)
+        return [_Case(draft=tree, tree=tree)]
     plan = parse_plan(document)
-    buckets = plan.buckets if batch is None else (plan.bucket_for(batch),)
+    plan = plan if context is None else plan.at_context(context)
+    buckets = plan.buckets if batch is None else [plan.bucket_for(batch, context.max) for context in plan.contexts]
     return [
-        _Case(tree=b.tree, batch_min=b.batch_min, batch_max=b.batch_max, predicted=b.expected_tokens.value)
+        _Case(
+            draft=b.draft,
+            tree=b.tree,
+            batch_min=b.batch_min,
+            batch_max=b.batch_max,
+            context_min=b.context_min,
+            context_max=b.context_max,
+            predicted=b.expected_tokens.value,
+        )
         for b in buckets
     ]

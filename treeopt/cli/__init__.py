@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import typer
 
-from treeopt.cli import compare, export, ranks, replay, search, show
+from treeopt.cli import bench, check, compare, explain, export, importing, profile, ranks, replay, search, show, verify
 from treeopt.errors import TreeoptError
 from treeopt.version import VERSION
 
@@ -24,9 +24,15 @@ app = typer.Typer(
 app.command("search")(search.search)
 app.command("show")(show.show)
 app.command("compare")(compare.compare)
+app.command("explain")(explain.explain)
 app.command("replay")(replay.replay)
 app.command("export")(export.export)
+app.command("import")(importing.import_)
+app.command("verify")(verify.verify)
+app.command("check")(check.check)
+app.command("bench")(bench.bench)
 app.add_typer(ranks.app, name="ranks")
+app.add_typer(profile.app, name="profile")
 
 
 def _version(wanted: bool) -> None:

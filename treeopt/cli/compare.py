@@ -14,7 +14,7 @@ def compare(
     plan: PlanFile,
     rivals: Annotated[
         list[str],
-        typer.Option("--with", metavar="RIVAL", help="none, chain:K, or a file with a plan, a tree or a path list."),
+        typer.Option("--with", metavar="RIVAL", help="none, chain:K, sglang:3,4,16, a plan, a tree, an engine's file."),
     ],
     ranks: Annotated[
         str | None, typer.Option(help="Where the plan's rank profile is now, if it moved.", show_default=False)
@@ -28,12 +28,14 @@ def compare(
     from treeopt.plan_file import load_plan
 
     loaded = load_plan(plan)
-    inputs = inputs_of(loaded, ranks=ranks)
-    found = [c for name in rivals for c in run(loaded, parse_rival(name), inputs)]
+    others = [parse_rival(name) for name in rivals]
+    inputs = inputs_of(loaded, ranks=ranks, confidence=any(other.is_dynamic for other in others))
+    found = [c for other in others for c in run(loaded, other, inputs)]
     if json:
         rows = [
             {
                 "batch": c.batch,
+                "context": c.context,
                 "rival": c.rival,
                 "verdict": c.verdict.value,
                 "gain": {
@@ -57,6 +59,8 @@ def compare(
     from treeopt.render import comparison_table
 
     console.result(comparison_table(found))
+    said = [other.assumption(inputs.evidence) for other in others]
+    console.notes(sentence for sentence in said if sentence is not None)
     outside = {c.rival: c.unmeasured for c in found if c.unmeasured}
     console.notes(
         f"{count} nodes of {name} lie beyond the measured depth or ranks and count as never accepted"

@@ -19,7 +19,12 @@ def export(
     plan: Annotated[
         str, typer.Argument(metavar="PLAN", help="A plan; or a tree, a path list, any engine's file, or chain:K.")
     ],
-    engine: Annotated[str, typer.Option(help="NAME or NAME==VERSION; an unknown name lists them.")],
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="NAME or NAME==VERSION; an unknown name lists them. [default: the plan's own]", show_default=False
+        ),
+    ] = None,
     batch: Annotated[
         int | None, typer.Option(help="Which bucket, where the engine has one setting.", show_default=False)
     ] = None,
@@ -47,12 +52,18 @@ def export(
     from treeopt.engines.format import Setup
     from treeopt.engines.importing import load_drafts
     from treeopt.engines.registry import find_engine
+    from treeopt.errors import InputError
     from treeopt.plan import Plan
 
-    target = find_engine(engine)
+    target = None if engine is None else find_engine(engine)
     drafts = load_drafts(plan)
+    own = drafts.engine if isinstance(drafts, Plan) else None
+    if target is None and own is None:
+        raise InputError("no engine is named", hint="add --engine NAME, or search with --engine")
+    target = target or find_engine(own.wanted if own is not None else "")
     if isinstance(drafts, Plan):
         drafts = drafts.at_context(context)
+        allow_off = allow_off or (own is not None and own.allow_off)
     setup = Setup(
         drafter=drafts.drafter if isinstance(drafts, Plan) else None,
         method=method,

@@ -19,8 +19,8 @@ PlanOut = Annotated[Path | None, typer.Option("--out", "-o", help="Write the pla
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file, as `treeopt search --out` writes it.")]
 
 
-def parse_batches(text: str) -> tuple[int, ...]:
-    """`1,2,4` or `1-256` or both mixed, to rising batch sizes.
+def parse_batches(text: str, *, what: str = "batch size", option: str = "--batches") -> tuple[int, ...]:
+    """`1,2,4` or `1-256` or both mixed, to rising sizes; errors call one `what`, given by `option`.
 
     Raises:
         InputError: not numbers, a range that falls, or too many.
@@ -29,12 +29,12 @@ def parse_batches(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
         if not _is_size(low) or (dash and not _is_size(high)):
-            raise InputError(f"'{part.strip()}' is not a batch size", hint="write --batches 1,2,4,8 or --batches 1-256")
+            raise InputError(f"'{part.strip()}' is not a {what}", hint=f"write {option} 1,2,4,8 or {option} 1-256")
         first, last = int(low), int(high or low)
         if last < first:
             raise InputError(f"the range {part.strip()} falls", hint=f"write {last}-{first}")
         if last - first >= MAX_BATCHES:
-            raise InputError(f"{last - first + 1} batch sizes", hint=f"give at most {MAX_BATCHES} in a range")
+            raise InputError(f"{last - first + 1} {what}s", hint=f"give at most {MAX_BATCHES} in a range")
         sizes.update(range(first, last + 1))
     return tuple(sorted(sizes))
 

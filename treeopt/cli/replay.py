@@ -21,6 +21,9 @@ def replay(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan, a tree file or a path list.")],
     trace: Annotated[Path, typer.Option(help="A trace: NPZ, Parquet, JSONL or a folder of shards.")],
     batch: Annotated[int | None, typer.Option(help="Which bucket of a plan.", show_default=False)] = None,
+    context: Annotated[
+        int | None, typer.Option(help="Which context, where the plan has several.", show_default=False)
+    ] = None,
     dynamic: Annotated[
         bool, typer.Option("--dynamic", help="Also judge a tree chosen in every step by the drafter's confidence.")
     ] = False,
@@ -32,7 +35,7 @@ def replay(
     from treeopt.replaying import replay_file
 
     with console.working("replaying"):
-        rows = replay_file(plan, trace, batch=batch, seed=seed, dynamic=dynamic)
+        rows = replay_file(plan, trace, batch=batch, context=context, seed=seed, dynamic=dynamic)
     if json:
         document = {"format": "treeopt.replay/1", "trace": str(trace), "replays": [asdict(row) for row in rows]}
         typer.echo(json_format.dumps(document, indent=2))

@@ -8,6 +8,7 @@ import typer
 
 from treeopt.catalog import DEFAULT_RANKS
 from treeopt.cli.options import Json, PlanOut, command_line, parse_batches
+from treeopt.errors import InputError
 
 
 def search(
@@ -18,15 +19,30 @@ def search(
     ranks: Annotated[
         str, typer.Option(help="Rank profile or trace: a shipped name, a file, or a folder of shards.")
     ] = DEFAULT_RANKS,
-    hardware: Annotated[str, typer.Option(help="Hardware profile: a shipped name or a file.")] = "h100-sxm",
+    hardware: Annotated[str, typer.Option(help="Hardware profile: a shipped name or a file.")] = "h100-sxm-vllm-0.24",
     model: Annotated[str, typer.Option(help="Target: a shipped name, or a Hugging Face config.json.")] = "llama-3.1-8b",
-    drafter: Annotated[str, typer.Option(help="eagle, medusa, mtp, ngram, or model:NAME.")] = "eagle",
-    context: Annotated[int, typer.Option(help="Committed tokens per request, L.")] = 2048,
+    drafter: Annotated[str, typer.Option(help="eagle, eagle3, medusa, mtp, ngram, or model:NAME.")] = "eagle",
+    context: Annotated[
+        int | None, typer.Option(help="Committed tokens per request, L. [default: 2048]", show_default=False)
+    ] = None,
+    contexts: Annotated[
+        str | None,
+        typer.Option("--contexts", help="Several contexts, each with its own buckets: 1024,8192.", show_default=False),
+    ] = None,
     objective: Annotated[str, typer.Option(help="throughput, or length (largest E within the budget).")] = "throughput",
     budget: Annotated[
         float | None,
         typer.Option(help="Cap on batch x nodes; for length the default is the hardware's ridge.", show_default=False),
     ] = None,
+    max_tpot_ms: Annotated[
+        float | None,
+        typer.Option(help="Cap on a request's mean time per token, in milliseconds.", show_default=False),
+    ] = None,
+    max_p99_tpot_ms: Annotated[
+        float | None,
+        typer.Option(help="Cap on the time per token that 99 % of requests stay within.", show_default=False),
+    ] = None,
+    output_tokens: Annotated[int, typer.Option(help="Tokens per request that the 99 % are counted over.")] = 256,
     max_nodes: Annotated[int, typer.Option(help="Cap on nodes per tree, root included.")] = 64,
     max_depth: Annotated[int | None, typer.Option(help="Cap on the depth.", show_default=False)] = None,
     max_children: Annotated[int | None, typer.Option(help="Cap on children per node.", show_default=False)] = None,
@@ -37,8 +53,21 @@ def search(
     sharing_loss: Annotated[
         float, typer.Option(help="Share of tokens/s that a batch size may lose by sharing a tree.")
     ] = 0.01,
-    dtype: Annotated[str, typer.Option(help="Weights and arithmetic: bf16, fp16, fp8.")] = "bf16",
+    dtype: Annotated[str, typer.Option(help="Weights and arithmetic: bf16, fp16, fp8, int4.")] = "bf16",
     tp: Annotated[int, typer.Option(help="Tensor-parallel GPUs.")] = 1,
+    capture_sizes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKENS,...", help="Tokens per step that graphs are captured for: 1,2,4,8.", show_default=False
+        ),
+    ] = None,
+    capture_limit: Annotated[
+        int | None,
+        typer.Option(metavar="TOKENS", help="Largest captured step; longer ones run eagerly.", show_default=False),
+    ] = None,
+    expert_skew: Annotated[
+        float | None, typer.Option(help="How skewed routing is: 0 balanced, 1.2 heavily.", show_default=False)
+    ] = None,
     mix: Annotated[
         str | None,
         typer.Option(help="Several rank profiles by their share of drafts: a.npz=0.3,b.npz=0.7.", show_default=False),
@@ -47,38 +76,83 @@ def search(
         float | None,
         typer.Option(help="Share of the documents to keep out of the search and judge by.", show_default=False),
     ] = None,
+    cost: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Step times in place of the kernel model: SGLang's or vLLM's table, or served rows.",
+            show_default=False,
+        ),
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[==VERSION]",
+            help="Search only what this engine can load, and tell what that costs.",
+            show_default=False,
+        ),
+    ] = None,
+    allow_off: Annotated[
+        bool, typer.Option("--allow-off", help="With --engine: draft nothing where that is faster.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap behind the intervals.")] = 0,
     out: PlanOut = None,
     json: Json = False,
 ) -> None:
     """Find the best draft tree for each batch size, or that none pays.
 
-    A batch size in --batches answers for the sizes between the one before it and itself.
+    A batch size in --batches answers for the sizes between the one before it and itself, and so do --contexts.
     """
     if (batch is None) == (batches is None):
         raise typer.BadParameter("give either --batch N or --batches LIST", param_hint="--batch")
+    if context is not None and contexts is not None:
+        raise typer.BadParameter("give either --context L or --contexts LIST", param_hint="--context")
     if mix is not None and (ranks != DEFAULT_RANKS or "=" not in mix):
         raise typer.BadParameter("give A=0.3,B=0.7, in place of --ranks", param_hint="--mix")
+    if allow_off and engine is None:
+        raise typer.BadParameter("without --engine drafting nothing is always allowed", param_hint="--allow-off")
     from treeopt.buckets import Sharing
     from treeopt.cli import console
     from treeopt.documents import refuse_overwriting
     from treeopt.frontier import Limits
     from treeopt.inputs import Names, load_inputs
+    from treeopt.latency import Latency
     from treeopt.planner import make_plan
-    from treeopt.search import Question, parse_objective
+    from treeopt.question import DEFAULT_CONTEXT, Question, parse_objective
+    from treeopt.restricted import Target
 
     question = Question(
         batches=parse_batches(batches) if batches is not None else (batch or 0,),
-        context=context,
+        context=DEFAULT_CONTEXT if context is None else context,
         limits=Limits(max_nodes=max_nodes, max_depth=max_depth, max_children=max_children, max_ranks=max_ranks),
         objective=parse_objective(objective),
         budget_tokens=budget,
+        latency=Latency(
+            max_mean_s=_seconds(max_tpot_ms), max_p99_s=_seconds(max_p99_tpot_ms), output_tokens=output_tokens
+        ),
         sharing=Sharing(max_loss=sharing_loss, max_trees=max_trees),
     )
-    names = Names(ranks=mix or ranks, hardware=hardware, model=model, drafter=drafter, dtype=dtype, tp=tp)
+    captured = parse_batches(capture_sizes, what="captured size", option="--capture-sizes") if capture_sizes else None
+    names = Names(
+        ranks=mix or ranks,
+        hardware=hardware,
+        model=model,
+        drafter=drafter,
+        dtype=dtype,
+        tp=tp,
+        capture_tokens=captured,
+        capture_limit=capture_limit,
+        expert_skew=expert_skew,
+        cost=cost,
+    )
+    target = None if engine is None else Target.find(engine, allow_off=allow_off, drafter=drafter)
+    listed = _contexts(contexts)
+    question.over(listed)  # says what is wrong with them before anything is loaded
     with console.working("searching"):
-        inputs = load_inputs(names)
-        plan = make_plan(question, inputs, command=command_line(), seed=seed, held_out=holdout)
+        inputs = load_inputs(names, confidence=target is not None and target.has_triples)
+        plan = make_plan(
+            question, inputs, command=command_line(), contexts=listed, seed=seed, held_out=holdout, target=target
+        )
     if out is not None:
         refuse_overwriting(out, *inputs.files)
         plan.save(out)
@@ -92,3 +166,15 @@ def search(
     console.notes(plan.notes)
     if out is not None:
         console.notes([f"wrote {out}"])
+
+
+def _contexts(text: str | None) -> tuple[int, ...]:
+    parts = [] if text is None else [part.strip() for part in text.split(",")]
+    for part in parts:
+        if not part.isdecimal() or len(part) > 10:
+            raise InputError(f"'{part}' is not a context", hint="write --contexts 1024,8192,32768")
+    return tuple(map(int, parts))
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000.0

@@ -22,7 +22,9 @@ def show(
     ranks: Annotated[
         str | None, typer.Option(help="For a bare tree: the rank profile to take f from.", show_default=False)
     ] = None,
-    context: Annotated[int | None, typer.Option(help="Prefix length L for positions.", show_default=False)] = None,
+    context: Annotated[
+        int | None, typer.Option(help="Prefix length L: for positions, and to pick a bucket.", show_default=False)
+    ] = None,
     mask: Annotated[bool, typer.Option("--mask", help="Also draw the ancestor mask.")] = False,
     json: Json = False,
 ) -> None:
@@ -36,8 +38,9 @@ def show(
         if batch is None and len(plan.buckets) > 1:
             _show_plan(plan, json)
         else:
-            bucket = plan.buckets[0] if batch is None else plan.bucket_for(batch)
-            _show_tree(bucket.tree, bucket.path_probabilities, _length(context, plan.context), mask, json, bucket)
+            bucket = plan.buckets[0] if batch is None else plan.bucket_for(batch, context)
+            length = _length(context, bucket.context_max)
+            _show_tree(bucket.tree, bucket.path_probabilities, length, mask, json, bucket)
         return
     tree = parse_tree(document)
     _show_tree(tree, _probabilities(tree, ranks), _length(context, 0), mask, json, None)
@@ -65,7 +68,8 @@ def _show_plan(plan: Plan, json: bool) -> None:
     from treeopt.render import bucket_table, plan_heading
 
     console.result(plan_heading(plan), "", bucket_table(plan, console.width()))
-    console.notes(["add --batch B to draw the tree of one bucket"])
+    context = " --context L" if len(plan.contexts) > 1 else ""
+    console.notes([f"add --batch B{context} to draw the tree of one bucket"])
 
 
 def _show_tree(
@@ -83,6 +87,14 @@ def _show_tree(
         console.result("do not speculate: the root alone is plain decoding")
     else:
         console.result(f"{len(tree)} nodes, depth {tree.depth}{gaps}", "", draw(tree, f), "")
+        if bucket is not None and bucket.dynamic is not None:
+            steps, topk, count = bucket.dynamic
+            console.notes(
+                [
+                    f"the engine builds a tree of {count} nodes anew in every step (steps {steps}, topk {topk}); "
+                    "drawn is the one it builds on average confidence"
+                ]
+            )
     console.result(nodes)
     if mask:
         console.result("", mask_picture(tree))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from treeopt.engines.limits import ChainLimits, Limits, TreeLimits
-from treeopt.engines.schedule import OFF, Schedule, Step, batches_in_words, chain_length, in_words
+from treeopt.engines.schedule import OFF, Draft, Schedule, Step, batches_in_words, chain_length, in_words
 from treeopt.errors import InputError
 from treeopt.plan import Bucket, Plan
 from treeopt.tree import DraftTree
@@ -37,7 +37,7 @@ class Fitted(NamedTuple):
 
 
 class _Choice(NamedTuple):
-    draft: DraftTree
+    draft: Draft
     tokens_per_s: float | None
 
 
@@ -66,7 +66,7 @@ def fit_plan(plan: Plan, limits: Limits, *, batch: int | None = None, allow_off:
         ranges = ", ".join(batches_in_words(b.batch_min, b.batch_max) for b in buckets)
         raise InputError(f"it loads {limits.words}, the plan has several: {ranges}", hint="add --batch B")
     pairs = zip(buckets, choices, strict=True)
-    losses = tuple(_loss(bucket, choice) for bucket, choice in pairs if choice.draft != bucket.tree)
+    losses = tuple(_loss(bucket, choice) for bucket, choice in pairs if choice.draft != bucket.draft)
     return Fitted(schedule, losses, tuple(_notes(buckets, limits)))
 
 
@@ -100,9 +100,9 @@ def _loads_nothing(limits: Limits) -> bool:
 
 
 def _choice(bucket: Bucket, limits: Limits, allow_off: bool) -> _Choice:
-    reason = limits.refusal(bucket.tree)
+    reason = limits.refusal(bucket.draft)
     if reason is None and (bucket.speculate or allow_off or isinstance(limits, TreeLimits)):
-        return _Choice(bucket.tree, bucket.tokens_per_s)
+        return _Choice(bucket.draft, bucket.tokens_per_s)
     if isinstance(limits, TreeLimits) and not limits.equal_widths:  # a tree within the caps beats a chain
         where = batches_in_words(bucket.batch_min, bucket.batch_max)
         options = f"; search with {limits.search_options}" if limits.search_options else ""
@@ -120,10 +120,12 @@ def _longest_first(choices: list[_Choice], limits: Limits) -> list[_Choice]:
     """Cut what exceeds the first range's chain, where the engine allows no longer one."""
     if not isinstance(limits, ChainLimits) or not limits.longest_first:
         return choices
-    first = choices[0].draft.depth
+    lengths = [chain_length(choice.draft) or 0 for choice in choices]
+    first = lengths[0]
     if first == 0:
         raise InputError("it cannot speculate at large batch sizes only", hint="give the smallest batch sizes a chain")
-    return [c if c.draft.depth <= first else _Choice(DraftTree.chain(first), None) for c in choices]
+    shorter = _Choice(DraftTree.chain(first), None)
+    return [c if length <= first else shorter for c, length in zip(choices, lengths, strict=True)]
 
 
 def _loss(bucket: Bucket, choice: _Choice) -> Loss:
@@ -131,7 +133,7 @@ def _loss(bucket: Bucket, choice: _Choice) -> Loss:
     return Loss(
         batch_min=bucket.batch_min,
         batch_max=bucket.batch_max,
-        planned=in_words(bucket.tree),
+        planned=in_words(bucket.draft),
         exported=in_words(choice.draft),
         share=None if rate is None else 1.0 - rate / bucket.tokens_per_s,
     )

@@ -10,14 +10,12 @@ from typing import Any, Final, NamedTuple
 from treeopt.documents import Document, Field, dump_yaml
 from treeopt.engines.dynamic_tree import Triple
 from treeopt.errors import InputError
-from treeopt.plan_file import TREE_FORMAT, check_format, paths_at
+from treeopt.plan_file import TREE_FORMAT, check_format, parse_triple, paths_at
+from treeopt.shapes import Draft as Draft
 from treeopt.tree import DraftTree
 
 FORMAT: Final = "treeopt.trees/1"
 OFF: Final = DraftTree(())
-
-
-Draft = DraftTree | Triple
 
 
 class Step(NamedTuple):
@@ -154,12 +152,5 @@ def _draft_value(draft: Draft) -> dict[str, Any]:
 
 
 def _parse_draft(field: Field) -> Draft:
-    dynamic = field.get("dynamic", None)
-    if dynamic.value is None:
-        return paths_at(field.get("paths"))
-    dynamic.only("steps", "topk", "nodes")
-    return Triple(
-        dynamic.get("steps").integer(low=1),
-        dynamic.get("topk").integer(low=1),
-        dynamic.get("nodes").integer(low=2),
-    )
+    dynamic = parse_triple(field.get("dynamic", None))
+    return paths_at(field.get("paths")) if dynamic is None else dynamic

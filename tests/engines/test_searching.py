@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from treeopt.engines.registry import ENGINES, find_engine
+from treeopt.engines.searching import format_questions
+from treeopt.frontier import Limits
+from treeopt.question import Question
+from treeopt.shapes import Chains, Trees, Triples, UniformTrees
+
+QUESTION = Question(batches=(1, 8), limits=Limits(max_ranks=12))
+
+
+@pytest.mark.parametrize(
+    ("engine", "formats"),
+    [
+        ("vllm", ["schedule"]),
+        ("vllm==0.22.0", ["chain"]),
+        ("vllm==0.20.2", ["token-tree", "chain"]),
+        ("sglang", ["triple", "adaptive"]),
+        ("trtllm", ["schedule", "triple"]),
+        ("trtllm==1.2.0", ["choices", "length"]),
+        ("medusa", ["paths"]),
+        ("llamacpp", ["flags"]),
+    ],
+)
+def test_formats_that_hold_others_are_enough(engine: str, formats: list[str]) -> None:
+    assert [f.format.name for f in format_questions(QUESTION, find_engine(engine))] == formats
+
+
+def test_limits_become_shapes() -> None:
+    def only(engine: str, *, allow_off: bool = False) -> Question:
+        return format_questions(QUESTION, find_engine(engine), allow_off=allow_off)[0].question
+
+    vllm = only("vllm")
+    assert (vllm.shape, vllm.may_be_off, vllm.sharing.max_trees) == (Chains(), False, None)
+    assert only("vllm", allow_off=True).may_be_off
+    assert not only("llamacpp", allow_off=True).may_be_off
+    assert only("llamacpp").sharing.max_trees == 1
+    assert only("trtllm").longest_first
+    assert isinstance(only("vllm==0.20.2").shape, UniformTrees)
+    medusa = only("medusa")
+    assert (medusa.limits.max_ranks, medusa.sharing.max_trees, medusa.may_be_off) == (10, 1, False)
+    assert only("eagle1").shape == Trees(min_depth=2, rank_gaps=False, leading_parents=True)
+    assert only("paths").may_be_off
+    assert only("sequoia").limits.max_ranks == 12
+    assert isinstance(only("openvino").shape, Triples)
+
+
+@pytest.mark.parametrize("engine", [e.name for e in ENGINES])
+def test_every_engine_can_be_searched_for(engine: str) -> None:
+    assert format_questions(QUESTION, find_engine(engine))

@@ -1,0 +1,43 @@
+"""`treeopt explain`: why the tree of a bucket is as it is."""
+
+from __future__ import annotations
+
+import json as json_format
+from typing import Annotated
+
+import typer
+
+from treeopt.cli.options import Json, PlanFile
+from treeopt.errors import InputError
+
+
+def explain(
+    plan: PlanFile,
+    batch: Annotated[int | None, typer.Option(help="Batch size; the plan's own if it has one.", show_default=False)] = (
+        None
+    ),
+    context: Annotated[int | None, typer.Option(help="Committed tokens per request, L.", show_default=False)] = None,
+    ranks: Annotated[
+        str | None, typer.Option(help="Where the plan's rank profile is now, if it moved.", show_default=False)
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Price a tree node by node: what each gains, what it costs and why, and what would flip the answer."""
+    from treeopt.cli import console
+    from treeopt.explain import explain as run
+    from treeopt.explain import explanation_document
+    from treeopt.inputs import inputs_of
+    from treeopt.plan_file import load_plan
+
+    loaded = load_plan(plan)
+    if batch is None and len(loaded.buckets) > 1:
+        ranges = ", ".join(dict.fromkeys(f"{b.batch_min}-{b.batch_max}" for b in loaded.buckets))
+        raise InputError(f"the plan has several batch sizes: {ranges}", hint="add --batch B")
+    size = loaded.buckets[0].batch_max if batch is None else batch
+    found = run(loaded, inputs_of(loaded, ranks=ranks), batch=size, context=context)
+    if json:
+        typer.echo(json_format.dumps(explanation_document(found), indent=2))
+        return
+    from treeopt.render.explanation import explanation_report
+
+    console.result(explanation_report(found, console.width()))

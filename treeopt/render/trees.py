@@ -1,0 +1,53 @@
+"""Trees as drawings and tables."""
+
+from __future__ import annotations
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from treeopt.ranks.model import FloatArray
+from treeopt.render.text import plain_table
+from treeopt.tree import DraftTree
+
+
+def draw(tree: DraftTree, f: FloatArray | None, *, limit: int | None = None) -> Tree:
+    """The tree, each node with its rank and f; beyond `limit` nodes only the likeliest are drawn."""
+    shown = set(range(len(tree)))
+    if limit is not None and len(tree) > limit and f is not None:
+        shown = set(np.argsort(-f, kind="stable")[:limit].tolist())
+    legend = "" if f is None else "  (rank of each guess, and f: how often its whole path is accepted)"
+    root = Tree(Text("root", style="bold").append(legend, style="dim not bold"), guide_style="dim")
+    branches = {0: root}
+    for node in range(1, len(tree)):
+        if node in shown:
+            label = Text(f"{tree.ranks[node]}", style="bold cyan")
+            if f is not None:
+                label.append(f"  {f[node]:.3f}", style="default not bold")
+            branches[node] = branches[int(tree.parents[node])].add(label)
+    if len(shown) < len(tree):
+        root.add(Text(f"... and {len(tree) - len(shown)} less likely nodes", style="dim"))
+    return root
+
+
+def node_table(tree: DraftTree, f: FloatArray | None, prefix_len: int) -> Table:
+    """Every node with its parent, position and what it attends to besides the prefix: the mask row by row."""
+    table = plain_table("node", "path", "parent", "position", "f", "attends to")
+    positions = tree.positions(prefix_len)
+    for node, path in enumerate(tree.nodes):
+        table.add_row(
+            str(node),
+            ",".join(map(str, path)) or "root",
+            str(tree.parents[node]) if node else "",
+            str(positions[node]),
+            "" if f is None else f"{f[node]:.4f}",
+            " ".join(map(str, np.flatnonzero(tree.ancestor_mask[node]))),
+        )
+    table.columns[1].justify = table.columns[5].justify = "left"
+    return table
+
+
+def mask_picture(tree: DraftTree) -> Text:
+    """The ancestor mask `[N, N]`, one character a cell."""
+    return Text("\n".join("".join("■" if cell else "·" for cell in row) for row in tree.ancestor_mask))
