@@ -1,1 +1,1 @@
-"""Tree-attention and KV-compaction kernels. None has landed yet; nothing in treeopt imports this package."""
+"""Tree-attention and KV-compaction kernels; importing this package needs torch, launching them needs Triton."""

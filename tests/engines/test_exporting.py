@@ -87,7 +87,7 @@ def test_another_drafter_than_the_plan_was_made_for_is_said(planned: Planned) ->
         ("tgi", "eagle", True),
         ("tgi", "medusa", False),
         ("medusa", "eagle3", True),
-        ("sequoia", "model:llama", False),
+        ("mlc", "model:llama", False),
         ("paths", "mtp", False),
         ("llamacpp", "eagle", True),
     ):
