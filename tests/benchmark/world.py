@@ -1,0 +1,92 @@
+"""A world in which a step takes exactly what a price list says: a toy whose passes move a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from decode.models import noisy, toy
+
+from treeopt.benchmark.lanes import Lane, Subject
+from treeopt.cost.base import FloatArray, IntLike
+from treeopt.decode.decoder import Decoding
+from treeopt.decode.toy import ToyTransformer
+from treeopt.ranks.paths import PathCounts
+from treeopt.ranks.profile import Conditions, RankProfile
+from treeopt.ranks.trace import Trace
+from treeopt.settle import Evidence, Part
+from treeopt.tree import DraftTree
+
+STEP_S, TOKEN_S = 0.01, 0.0005
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriceList:
+    """A step of B x N tokens takes `scale (STEP_S + TOKEN_S B N)`."""
+
+    scale: float = 1.0
+    ridge_tokens: float = 100.0
+
+    def step_time_s(self, batch: IntLike, nodes: IntLike, depth: IntLike, widths: Any, context: IntLike) -> FloatArray:
+        shape = np.broadcast_shapes(*map(np.shape, (batch, nodes, depth, context)), widths.shape[:-1])
+        return np.broadcast_to(self.scale * (STEP_S + TOKEN_S * np.asarray(batch) * nodes), shape).astype(float)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class TimedToy(ToyTransformer):
+    """Moves the clock by a step's price in every pass of the target; drafting is free."""
+
+    clock: Clock
+
+    def forward(self, step: Any, cache: Any, *, at: Any = None) -> Any:
+        self.clock.now_s += STEP_S + TOKEN_S * step.tokens.size
+        return super().forward(step, cache, at=at)
+
+
+def subject_of(prompts: list[tuple[int, ...]], *, seed: int = 7, tokens: int = 24, scale: float = 0.5) -> Subject:
+    """A toy that decodes under a fake clock, drafted for by itself under noise."""
+    plain = toy(seed)
+    target = TimedToy(plain.shape, seed=seed)
+    target.clock = Clock()
+    return Subject(
+        target=target,
+        drafter=lambda: noisy(plain, scale=scale),
+        decoding=Decoding(max_new_tokens=tokens),
+        prompts=tuple(prompts),
+        clock=target.clock,
+    )
+
+
+def lanes(trees: Sequence[DraftTree], batch: int) -> list[Lane]:
+    return [Lane(tree, batch) for tree in trees]
+
+
+def random_prompts(count: int, seed: int = 0) -> list[tuple[int, ...]]:
+    rng = np.random.default_rng(seed)
+    return [tuple(rng.integers(0, 16, rng.integers(2, 9)).tolist()) for _ in range(count)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """Evidence and prices; `treeopt.inputs.Inputs` as far as predictions need it."""
+
+    evidence: Evidence
+    cost: PriceList
+
+
+def world_of(trace: Trace, cost: PriceList | None = None) -> World:
+    counts: PathCounts = trace.count()
+    profile = RankProfile(
+        name="toy", evidence=counts, conditions=Conditions(), sha256="0" * 64, documents=trace.documents
+    )
+    part = Part(name="toy", weight=1.0, profile=profile, trace=trace)
+    return World(evidence=Evidence(parts=(part,)), cost=cost or PriceList())

@@ -1,0 +1,108 @@
+"""`treeopt bench`: a plan decoded on this device, predicted against measured."""
+
+from __future__ import annotations
+
+import json as json_format
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from treeopt.cli.options import Json, Out, parse_batches
+
+if TYPE_CHECKING:
+    from treeopt.benchmark.result import Result
+
+
+def bench(
+    target: Annotated[str, typer.Option(help="Target: a directory, a .gguf file or a hub id.", metavar="DIR_OR_ID")],
+    draft: Annotated[str, typer.Option(help="ngram[:N], early-exit:K, or a model as for --target.")],
+    plan: Annotated[Path, typer.Option(help="The plan to run.", metavar="PLAN")],
+    batches: Annotated[
+        str | None, typer.Option(help="Batch sizes: 1,2,4; the plan's largest per bucket.", show_default=False)
+    ] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(help="JSONL, as for `ranks collect`; 16 built-in texts.", show_default=False)
+    ] = None,
+    new_tokens: Annotated[int, typer.Option(min=4, help="The longest continuation of a prompt.")] = 64,
+    repeats: Annotated[int, typer.Option(min=1, help="How often all of it is run.")] = 1,
+    together: Annotated[
+        bool, typer.Option("--together", help="Run all batch sizes side by side: steadier, in the memory of all.")
+    ] = False,
+    rivals: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="RIVAL", help="Run this too: chain:K, a tree, a path list.", show_default=False),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    dtype: Annotated[str, typer.Option(help="auto (the plan's), float32, bfloat16 or float16.")] = "auto",
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="With --device cpu: torch's threads.", show_default=False)
+    ] = None,
+    clock: Annotated[
+        Literal["wall", "cpu"], typer.Option(help="cpu: seconds that one thread computes, on a shared machine.")
+    ] = "wall",
+    ranks: Annotated[
+        str | None, typer.Option(help="Where the plan's rank profile is now, if it moved.", show_default=False)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of what is sampled and of the bootstrap.")] = 0,
+    out: Out = None,
+    steps_out: Annotated[
+        Path | None,
+        typer.Option(help="Write the steps as CSV, for `profile fit --steps`.", show_default=False),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Decode prompts plainly, with the best chain and with the plan's tree; compare with what was predicted."""
+    from treeopt.benchmark.models import Request
+    from treeopt.benchmark.plan import PlanBench
+    from treeopt.benchmark.steps import fit_context, steps_csv
+    from treeopt.cli import console
+    from treeopt.documents import dump_yaml, refuse_overwriting, write_atomically
+
+    for path in (out, steps_out):
+        refuse_overwriting(path, plan, *([prompts] if prompts else []))
+    request = Request(
+        target=target,
+        draft=draft,
+        prompts=prompts,
+        new_tokens=new_tokens,
+        device=device,
+        dtype=dtype,
+        clock=clock,
+        seed=seed,
+    )
+    job = PlanBench.of(
+        plan,
+        request,
+        batches=parse_batches(batches) if batches is not None else None,
+        rivals=rivals or [],
+        repeats=repeats,
+        together=together,
+        threads=threads,
+        ranks=ranks,
+    )
+    for path in (out, steps_out):
+        refuse_overwriting(path, *job.inputs.files)
+    with console.working("decoding"):
+        found = job.run()
+    document = found.document()
+    text = json_format.dumps(document, indent=2) + "\n"
+    if out is not None:
+        write_atomically(out, text if out.suffix == ".json" else dump_yaml(document), what="bench result")
+    if steps_out is not None:
+        write_atomically(steps_out, steps_csv(found.cells), what="file of step times")
+    _report(found, text, json)
+    written = [f"wrote {path}" for path in (out, steps_out) if path is not None]
+    if steps_out is not None:
+        written.append(f"fit them with treeopt profile fit --steps {steps_out} --context {fit_context(found.cells)}")
+    console.notes([*found.notes, *written])
+
+
+def _report(found: Result, text: str, json: bool) -> None:
+    if json:
+        typer.echo(text, nl=False)
+        return
+    from treeopt.cli import console
+    from treeopt.render.bench import bench_heading, cell_table, promise_lines, residual_table
+
+    console.result(bench_heading(found), "", cell_table(found), "", residual_table(found), "", promise_lines(found))
