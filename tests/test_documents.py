@@ -102,8 +102,9 @@ def test_unreadable_files(tmp_path: Path) -> None:
         read_document(tmp_path, what="plan")
     binary = tmp_path / "binary.yaml"
     binary.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(FileFormatError, match="not a text file"):
+    with pytest.raises(FileFormatError, match="not a text file") as caught:
         read_document(binary, what="plan")
+    assert "YAML" not in caught.value.hint  # rows of times are CSV
 
 
 def test_writing_replaces_the_whole_file_and_keeps_its_mode(tmp_path: Path) -> None:

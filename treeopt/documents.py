@@ -173,7 +173,7 @@ def read_text(path: Path, *, what: str) -> str:
             raise FileFormatError(f"{path}: larger than {_MAX_BYTES >> 20} MiB", hint=f"give a {what}")
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        raise FileFormatError(f"{path}: not a text file", hint=f"give a {what} in YAML or JSON") from None
+        raise FileFormatError(f"{path}: not a text file", hint=f"give a {what}, as UTF-8 text") from None
     except OSError as error:
         raise os_error(error, path, what=what, verb="read") from error
 

@@ -23,6 +23,7 @@ from treeopt.plan import Plan
 from treeopt.plan_bucket import Bucket, CostSensitivity, sensitivity_document
 from treeopt.question import Objective, Point, Question
 from treeopt.ranks.model import PathModel, path_probabilities
+from treeopt.reasons import cliff
 from treeopt.search import Priced, price_tree, search
 from treeopt.sensitivity import TermedCost, cost_sensitivity, step_terms
 from treeopt.tree import DraftTree, RankPath
@@ -68,7 +69,8 @@ class Explanation:
     """A bucket's tree at one batch size and context.
 
     `additions` are its nodes, best first, then those that would come next. `best` is the best choice for this batch
-    size and context alone, `sensitivity` None where the step time does not come in terms.
+    size and context alone, whatever an engine loads; `sensitivity` is None where the step time does not come in terms,
+    `cliff` where the step is not beside a jump of its time.
     """
 
     point: Point
@@ -79,6 +81,7 @@ class Explanation:
     best: Priced
     additions: tuple[Addition, ...]
     sensitivity: CostSensitivity | None
+    cliff: str | None = None
 
     @property
     def stop(self) -> Addition | None:
@@ -109,6 +112,7 @@ def explanation_document(explanation: Explanation) -> dict[str, Any]:
         "peak": asdict(e.peak),
         "plain_experts": None if e.plain_visits is None else e.plain_visits._asdict(),
         "nodes": [_addition_document(a) for a in e.additions],
+        "cliff": e.cliff,
         "cost_sensitivity": None if sensitivity is None else sensitivity_document(sensitivity),
     }
 
@@ -143,7 +147,7 @@ def explain(plan: Plan, inputs: Inputs, *, batch: int, context: int | None = Non
     """
     bucket = plan.bucket_for(batch, context)
     point = Point(batch, bucket.context_max if context is None else context)
-    ranks, cost = inputs.evidence.model_under(bucket.tree), inputs.cost
+    ranks, cost = inputs.evidence.model_under(bucket.draft), inputs.cost
     question = Question(
         batches=(batch,),
         context=point.context,
@@ -163,6 +167,7 @@ def explain(plan: Plan, inputs: Inputs, *, batch: int, context: int | None = Non
         best=alone.best,
         additions=tuple(_additions(bucket.tree, ranks, plan.limits, cost, point)),
         sensitivity=cost_sensitivity(choice, question, ranks, cost),
+        cliff=cliff(cost, batch * len(bucket.tree)),
     )
 
 

@@ -141,7 +141,7 @@ class Plan:
         for bucket in buckets:
             if bucket.batch_min <= batch <= bucket.batch_max:
                 return bucket
-        ranges = ", ".join(f"{b.batch_min}-{b.batch_max}" for b in buckets)
+        ranges = ", ".join(b.batches for b in buckets)
         raise InputError(
             f"the plan has no batch {batch}", hint=f"it covers {ranges}; search again with that batch size"
         )

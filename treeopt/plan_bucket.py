@@ -146,6 +146,11 @@ class Bucket:
         return self.tree if self.dynamic is None else self.dynamic
 
     @property
+    def batches(self) -> str:
+        """The batch sizes in words: `4` or `5-8`."""
+        return str(self.batch_max) if self.batch_min == self.batch_max else f"{self.batch_min}-{self.batch_max}"
+
+    @property
     def speculate(self) -> bool:
         """False where plain decoding is the answer."""
         return len(self.tree) > 1

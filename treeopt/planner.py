@@ -10,7 +10,17 @@ from treeopt.inputs import Inputs
 from treeopt.plan import FormatLoss, Plan, PlanEngine
 from treeopt.plan_bucket import Alternative, Bucket, EngineLoss, Estimate
 from treeopt.ranks.intervals import Interval
-from treeopt.reasons import misjudged, optimality, over_limit, reason, wide_ranges, within_limits
+from treeopt.reasons import (
+    cliff,
+    cliffs,
+    furthest,
+    misjudged,
+    optimality,
+    over_limit,
+    reason,
+    wide_ranges,
+    within_limits,
+)
 from treeopt.restricted import Restricted, Target, engine_notes, restricted_search
 from treeopt.search import Priced, Question
 from treeopt.sensitivity import cost_sensitivity
@@ -49,10 +59,13 @@ def make_plan(
         found = restricted_search(target, questions, settled, evidence, inputs.cost, seed)
         settled = list(found[0].settled)
     one_for_all = bool(found) and not found[0].form.format.limits.per_batch
-    longest, largest = questions[-1].context, max(s.choice.best.nodes for s in settled)
+    buckets = tuple(_bucket(s, evidence, inputs.cost, judge, seed, found[0] if found else None) for s in settled)
+    of_buckets = {cliff(inputs.cost, b.tokens_per_step) for b in buckets}
+    of_inputs = furthest(note for b in buckets for note in inputs.notes(b.batch_max, b.context_max, len(b.tree)))
     notes = (
         *(engine_notes(target, found, evidence) if target is not None else ()),
-        *inputs.notes(question.batches[-1], longest, largest),
+        *(note for note in of_inputs if note not in of_buckets),
+        *cliffs(settled, inputs.cost),
         *(() if one_for_all else wide_ranges(settled)),
         *within_limits(settled),
     )
@@ -65,14 +78,14 @@ def make_plan(
         hardware=inputs.hardware_source,
         model=inputs.model_source,
         drafter=inputs.names.drafter,
-        context=longest,
+        context=questions[-1].context,
         objective=question.objective.value,
         limits=settled[0].question.limits,
         budget_tokens=question.budget_tokens,
         latency=question.latency,
         cost=inputs.cost_source,
         engine=None if target is None else _engine(target, found),
-        buckets=tuple(_bucket(s, evidence, inputs.cost, judge, seed, found[0] if found else None) for s in settled),
+        buckets=buckets,
     )
 
 
@@ -152,6 +165,7 @@ def _bucket(
             [
                 *over_limit(settled),
                 *reason(settled, cost.ridge_tokens, ranks.depth, one_for_all=one_for_all),
+                *filter(None, [cliff(cost, choice.tokens_per_step)]),
                 *misjudged(sensitivity),
             ]
         ),

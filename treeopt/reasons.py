@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol, runtime_checkable
 
 from treeopt.cost import break_even_batch
+from treeopt.cost.base import StepCost
+from treeopt.engines.schedule import batches_in_words
 from treeopt.latency import Latency
 from treeopt.plan_bucket import CostSensitivity
 from treeopt.search import TIE, Choice, Objective
 from treeopt.settle import Settled
-from treeopt.shapes import Chains
+from treeopt.shapes import ANY_TREE, Chains
 
 # A note names so many buckets.
 _NAMED: Final = 8
+_NUMBER: Final = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w.]*\w)")
 
 
 def wide_ranges(settled: Sequence[Settled]) -> list[str]:
@@ -53,7 +57,8 @@ def within_limits(settled: Sequence[Settled]) -> list[str]:
                 f"{best.choice.best.tokens_per_s:,.0f} tokens/s{_documents_words(best)}"
             )
         else:
-            notes.append(f"{at}no listed batch stays within {_limit_words(limit)}: list smaller ones")
+            smaller = ": list smaller ones" if min(s.choice.batch_max for s in settled) > 1 else ""
+            notes.append(f"{at}no listed batch stays within {_limit_words(limit)}{smaller}")
     return notes
 
 
@@ -71,14 +76,51 @@ def _limit_words(limit: Latency) -> str:
     return " and ".join(words)
 
 
+@runtime_checkable
+class SteppedCost(Protocol):
+    """A step time that knows where it jumps."""
+
+    def cliff(self, tokens: int) -> str | None:
+        """A sentence where a step of `tokens` is at a jump or spike of what was measured."""
+
+
+def cliff(cost: StepCost, tokens: int) -> str | None:
+    """That a step of `tokens` is just before or past a jump of its time, if it is."""
+    return cost.cliff(tokens) if isinstance(cost, SteppedCost) else None
+
+
+def cliffs(settled: Sequence[Settled], cost: StepCost) -> list[str]:
+    """The jumps beside which several buckets' steps are, each with its batch sizes; one bucket's reason has its own."""
+    found: dict[str, dict[str, None]] = {}
+    for s in settled if len(settled) > 1 else ():
+        said = cliff(cost, s.choice.tokens_per_step)
+        if said is not None:
+            found.setdefault(said, {})[batches_in_words(s.choice.batch_min, s.choice.batch_max)] = None
+    notes = [f"{', '.join(where)}: {said}" for said, where in found.items()]
+    more = [f"{len(notes) - _NAMED} more such jumps; `treeopt explain` tells"] if len(notes) > _NAMED else []
+    return notes[:_NAMED] + more
+
+
+def furthest(notes: Iterable[str]) -> list[str]:
+    """The notes, of those that differ in nothing but numbers the one with the largest."""
+    found: dict[str, tuple[list[float], str]] = {}
+    for note in notes:
+        numbers = [float(number.replace(",", "")) for number in _NUMBER.findall(note)]
+        kind = _NUMBER.sub("", note)
+        found[kind] = max(found.get(kind, (numbers, note)), (numbers, note))
+    return [note for _, note in found.values()]
+
+
 def optimality(settled: Settled) -> str:
     """Whether the choice is the best one, or by how much another could be better."""
     choice = settled.choice
     more = "faster by more" if choice.meets_limit else "quicker per token by more"
+    among = "" if settled.question.shape == ANY_TREE else " within the engine's limits"
     if len(settled.question.ends) > 1 and choice.sharing_loss > TIE:
-        return f"gap {choice.sharing_loss + choice.gap:.2%}: at neither end of the range is another tree {more}"
+        gain = (1.0 + choice.gap) / (1.0 - choice.sharing_loss) - 1.0
+        return f"gap {gain:.2%}: at neither end of the range is another tree{among} {more}"
     if choice.gap == 0.0:
-        return "exact"
+        return f"exact{among}"
     bound = "bounded by the best E of each size at its narrowest"
     if settled.question.latency.max_p99_s is not None:
         bound += " and by the mean of its time per token"
@@ -92,8 +134,8 @@ def over_limit(settled: Settled) -> list[str]:
     time = settled.time_per_token
     return [
         f"no tree was found within {_limit_words(settled.question.latency)}, nor is plain decoding: this is the "
-        f"quickest per token, {time.mean_s * 1e3:.2f} ms on average, {time.p99_s * 1e3:.2f} ms for 99 % of requests; "
-        "use a smaller batch"
+        f"quickest per token, {time.mean_s * 1e3:.2f} ms on average, {time.p99_s * 1e3:.2f} ms for 99 % of requests"
+        + ("; use a smaller batch" if settled.choice.batch_max > 1 else "")
     ]
 
 

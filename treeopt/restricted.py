@@ -140,7 +140,8 @@ def _check_drafter(form: FormatQuestion, settled: Sequence[Settled], target: Tar
     setup = Setup(drafter=target.drafter, release=target.engine.release)
     try:
         form.format.write(Schedule(steps=steps, covers=own[-1].batch_max), setup)
-    except UnknownNameError:
+    except UnknownNameError as error:
+        error.hint = error.hint.partition("; or ")[0]  # an export may be told the engine's own word, a search not
         raise
     except InputError:
         return
@@ -225,7 +226,7 @@ def _of_floor(target: Target, best: Restricted) -> list[str]:
     if not slower or target.allow_off:
         return []
     where = ", ".join(batches_in_words(s.choice.batch_min, s.choice.batch_max) for s in slower)
-    most = max(1.0 - s.choice.speedup for s in slower)
+    most = max(1.0 / s.choice.speedup - 1.0 for s in slower)
     may = best.form.format.limits.refusal(OFF) is None
     way = "add --allow-off to draft nothing there" if may else "the engine cannot be told to draft nothing there"
     return [f"plain decoding would be up to {most:.1%} faster at {where}: {way}"]

@@ -57,8 +57,10 @@ def test_a_trace_is_taken_as_it_is(run: Run, tmp_path: Path) -> None:
 
 def test_the_recorded_command_does_not_depend_on_where_the_answer_goes(run: Run, plan: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.yaml"
-    run("search", "--batches", "1,8,64", "--ranks", "example", f"--out={other}")
-    assert other.read_bytes() == plan.read_bytes()
+    for out in ([f"--out={other}"], [f"-o{other}"], ["-o", str(other)]):
+        other.unlink(missing_ok=True)
+        run("search", "--batches", "1,8,64", "--ranks", "example", *out)
+        assert other.read_bytes() == plan.read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -74,9 +74,7 @@ def test_a_dry_run_writes_nothing(run, tmp_path: Path, model: Path) -> None:  # 
     assert "gemm 512 x 64" in ran.out
     assert "tree attention 4/2 heads of 32, B 4" in ran.out
     assert list(tmp_path.iterdir()) == [model]
-    document = json.loads(
-        run("profile", "--out", tmp_path / "m.yaml", "--model", model, *SMALL, "--dry-run", "--json").out
-    )
+    document = json.loads(run("profile", "--model", model, *SMALL, "--dry-run", "--json").out)
     assert document["dry_run"] is True
     assert f"{len(document['points'])} points, about" in ran.out
     assert all(point["floor_s"] > 0 for point in document["points"])

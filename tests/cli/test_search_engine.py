@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import yaml
 
+from treeopt.decode.checks.subjects import Choice, subjects_of
+
 Run = Callable[..., Any]
 Wrong = Callable[..., None]
 
@@ -80,7 +82,14 @@ def test_a_plan_of_dynamic_trees_goes_through_every_command(run: Run, trace: Pat
     shown = run("show", plan)
     assert shown.code == 0
     assert "average confidence" in shown.out + shown.err
-    assert run("explain", plan, "--batch", "8").code == 0
+    explained = " ".join(run("explain", plan, "--batch", "8").out.split())
+    found = json.loads(run("explain", plan, "--batch", "8", "--json").out)
+    same = f"{found['choice']['expected_tokens']:.2f}" == f"{bucket['expected_tokens']['value']:.2f}"
+    assert ("chosen anew in every step" in explained) == (not same)
+    faster = found["best_here"]["tokens_per_s"] > 1.005 * found["choice"]["tokens_per_s"]
+    assert ("without the engine's limits" in explained) == faster
+    verified = subjects_of(plan, Choice())
+    assert [s.where for s in verified.subjects] == ["batch 1-8 (a dynamic tree, as built on average confidence)"]
     compared = run("compare", free, "--with", plan, "--with", f"openvino:{steps},{topk},{nodes - 1}", "--json")
     assert compared.code == 0
     rows = json.loads(compared.out)["comparisons"]
@@ -126,7 +135,9 @@ def test_a_cost_table_stands_in_the_plan(run: Run, tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_searched(run: Run, wrong: Wrong, args: list[str], words: list[str]) -> None:
-    wrong(run("search", "--batch", "8", "--ranks", "example", *args), *words)
+    ran = run("search", "--batch", "8", "--ranks", "example", *args)
+    wrong(ran, *words)
+    assert "--method" not in ran.err  # an option of export
 
 
 def test_off_needs_an_engine(run: Run) -> None:

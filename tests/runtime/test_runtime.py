@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import runpy
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from plans import bucket_of, plan_of
 
+from treeopt.engines.dynamic_tree import Triple
 from treeopt.errors import InputError, UnknownNameError
 from treeopt.plan import Plan
 from treeopt.runtime import Hysteresis, Runtime, Tables, load_runtime
@@ -26,6 +27,12 @@ def plan() -> Plan:
 def arrays(tables: Tables) -> list[np.ndarray]:
     own = [getattr(tables, f.name) for f in fields(tables) if f.name != "passes"]
     return own + [getattr(one, f.name) for one in tables.passes for f in fields(one)]
+
+
+def test_dynamic_trees_have_no_tables() -> None:
+    dynamic = replace(bucket_of(BUSHY, 1, 4), dynamic=Triple(3, 3, 8))
+    with pytest.raises(InputError, match="batch 1-4 has a dynamic tree"):
+        load_runtime(plan_of(dynamic))
 
 
 def test_select_follows_the_plan(plan: Plan) -> None:

@@ -31,7 +31,7 @@ def explain(
 
     loaded = load_plan(plan)
     if batch is None and len(loaded.buckets) > 1:
-        ranges = ", ".join(dict.fromkeys(f"{b.batch_min}-{b.batch_max}" for b in loaded.buckets))
+        ranges = ", ".join(dict.fromkeys(b.batches for b in loaded.buckets))
         raise InputError(f"the plan has several batch sizes: {ranges}", hint="add --batch B")
     size = loaded.buckets[0].batch_max if batch is None else batch
     found = run(loaded, inputs_of(loaded, ranks=ranks), batch=size, context=context)

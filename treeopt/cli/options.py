@@ -50,6 +50,6 @@ def command_line() -> str:
     for word in words:
         if word in ("--out", "-o"):
             next(words, None)
-        elif word != "--json" and not word.startswith("--out="):
+        elif word != "--json" and not word.startswith(("--out=", "-o")):
             kept.append(word)
     return shlex.join(["treeopt", *kept])

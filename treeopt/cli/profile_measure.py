@@ -61,8 +61,9 @@ def measure(
     """
     if context.invoked_subcommand is not None:
         return
-    if out is None:
+    if out is None and not dry_run:
         raise typer.BadParameter("give --out FILE, or a command", param_hint="--out")
+    out = Path("profile.yaml") if out is None else out  # a dry run writes nothing
     bench = _bench(out, device, model, drafter, tp, dtype, max_tokens, max_context, rows, threads, dry_run, seed)
     from treeopt.cli import console
 

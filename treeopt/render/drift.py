@@ -9,7 +9,7 @@ from rich.text import Text
 
 from treeopt.drift.change import Change, Verdict
 from treeopt.drift.report import Compared, Regret, Report
-from treeopt.render.text import batches, percent, plain_table
+from treeopt.render.text import percent, plain_table
 
 WIDE = 120  # from this many columns on every number is shown
 _WORDS = ("verdict", "old tree loses")
@@ -76,7 +76,7 @@ def _cells(c: Compared) -> list[str | Text]:
     """What every table has: batch sizes, E planned and measured, its change, the smallest that would show, words."""
     change = c.change
     return [
-        batches(c.bucket),
+        c.bucket.batches,
         f"{change.planned:.2f}",
         f"{change.measured:.2f}",
         percent(change.share),

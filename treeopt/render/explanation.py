@@ -45,8 +45,16 @@ def _head(e: Explanation) -> Text:
     speedup = e.choice.tokens_per_s / e.plain.tokens_per_s
     return text.append(
         f": {e.choice.expected_tokens:.2f} tokens in {_ms(e.choice.step_time_s)} ms, {rate(e.choice.tokens_per_s)} "
-        f"tokens/s, {speedup:.2f}x plain decoding"
+        f"tokens/s, {speedup:.2f}x plain decoding{_anew(e)}"
     )
+
+
+def _anew(e: Explanation) -> str:
+    """What a dynamic tree yields beside the one that is explained, where that is another number."""
+    planned = e.bucket.expected_tokens.value
+    if e.bucket.dynamic is None or f"{planned:.2f}" == f"{e.choice.expected_tokens:.2f}":
+        return ""
+    return f"; chosen anew in every step it yields {planned:.2f}, as the plan says"
 
 
 def _nodes(e: Explanation, width: int) -> Table:
@@ -114,11 +122,14 @@ def _stops(e: Explanation) -> Text:
             f"and has {stop.f:.3f}.",
             style="not dim",
         )
-    for what, option in (("In this order", e.peak), ("For this batch alone", e.best)):
+    free = "" if e.bucket.engine_loss is None else ", without the engine's limits,"
+    for what, option in (("In this order", e.peak), (f"For this batch alone{free}", e.best)):
         gain = option.tokens_per_s / e.choice.tokens_per_s - 1.0
         if gain > TIE:
             size = "plain decoding" if option.nodes == 1 else f"{option.nodes} nodes, depth {option.depth},"
             text.append(f"\n{what} {size} would be fastest: {gain:+.1%}.", style="not dim")
+    if e.cliff is not None:
+        text.append(f"\n{e.cliff[0].upper()}{e.cliff[1:]}.", style="not dim")
     return text
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from treeopt.plan import Plan
 from treeopt.plan_bucket import Alternative, Bucket, EngineLoss
-from treeopt.render.text import batches, contexts, estimate, loss, ms, percent, plain_table, rate, speedup, words
+from treeopt.render.text import contexts, estimate, loss, ms, percent, plain_table, rate, speedup, words
 from treeopt.render.trees import draw
 
 # From this many columns on a terminal gets every number of a plan.
@@ -75,7 +75,7 @@ def _cells(b: Bucket, plan: Plan, width: int) -> dict[str, str]:
     tight = not wide and (several or limited or b.engine_loss is not None)  # no place for intervals
     yes, chain, time = b.speculate, b.best_chain, b.time_per_token
     cells = {"context": contexts(b.context_min, b.context_max)} if several else {}
-    cells |= {"batch": batches(b), "verify": _shape(b) if yes else "nothing"}
+    cells |= {"batch": b.batches, "verify": _shape(b) if yes else "nothing"}
     cells |= {} if tight and limited else {"depth": str(b.tree.depth) if yes else ""}
     cells["E"] = "" if not yes else f"{b.expected_tokens.value:.2f}" if tight else estimate(b.expected_tokens)
     if b.held_out_tokens is not None:
@@ -108,14 +108,16 @@ def alternatives(bucket: Bucket) -> Table:
         Text(chosen, style="bold green"),
         str(len(bucket.tree)),
         str(bucket.tree.depth),
-        estimate(bucket.expected_tokens),
+        estimate(bucket.expected_tokens) if bucket.speculate else "1.00",
         ms(bucket.step_time_s),
         rate(bucket.tokens_per_s),
         "",
     )
     others: list[tuple[str, Alternative | None]] = [("runner-up", bucket.runner_up), ("best chain", bucket.best_chain)]
     if bucket.engine_loss is not None:
-        others = [("unrestricted", bucket.engine_loss.unrestricted), *others]
+        # A dynamic tree may yield more than any static one.
+        free = "unrestricted" if bucket.dynamic is None else "any static tree"
+        others = [(free, bucket.engine_loss.unrestricted), *others]
     for name, option in others:
         if option is not None and option.nodes > 1:
             step_s = bucket.batch_max * option.expected_tokens / option.tokens_per_s
@@ -130,7 +132,7 @@ def alternatives(bucket: Bucket) -> Table:
 
 def _verdict(bucket: Bucket) -> Text:
     context = f", context {bucket.context_min}-{bucket.context_max}" if bucket.context_min < bucket.context_max else ""
-    text = Text(f"Batch {batches(bucket)}{context}: ", style="bold")
+    text = Text(f"Batch {bucket.batches}{context}: ", style="bold")
     if not bucket.speculate:
         return text.append("do not speculate", style="bold yellow")
     text.append(f"verify {_words(bucket)}", style="bold green")
@@ -153,12 +155,15 @@ def _words(bucket: Bucket) -> str:
     return f"{shape} of {len(bucket.tree)} nodes, depth {bucket.tree.depth}"
 
 
-def _engine_costs(costs: EngineLoss, shared: bool) -> str:
+def _engine_costs(bucket: Bucket, costs: EngineLoss) -> str:
     """What the engine's limits cost, in words."""
-    share, best = costs.share, costs.unrestricted
+    share, best, shared = costs.share, costs.unrestricted, bucket.batch_min < bucket.batch_max
+    kind = "" if bucket.dynamic is None else "a static tree of "
     span = "" if share.low is None or share.high is None else f" [{loss(share.low)}, {loss(share.high)}]"
-    free = f"{best.nodes} nodes, depth {best.depth}" if best.nodes > 1 else "plain decoding"
+    free = f"{kind}{best.nodes} nodes, depth {best.depth}" if best.nodes > 1 else "plain decoding"
     words = f"The engine's limits cost {loss(share.value)}{span} here, against {free}."
+    if abs(share.value) <= 0.0005:
+        words = "The engine's limits cost nothing here."
     if share.value < -0.0005:
         words = f"Without the engine's limits {free} would serve this batch and others: {loss(-share.value)} less here."
     if shared and costs.worst_share > share.value + 0.0005:
@@ -169,7 +174,7 @@ def _engine_costs(costs: EngineLoss, shared: bool) -> str:
 def _because(bucket: Bucket) -> Text:
     text = Text(bucket.reason[0].upper() + bucket.reason[1:] + ".")
     if bucket.engine_loss is not None:
-        text.append("\n" + _engine_costs(bucket.engine_loss, bucket.batch_min < bucket.batch_max))
+        text.append("\n" + _engine_costs(bucket, bucket.engine_loss))
     if bucket.time_per_token is not None:
         time = bucket.time_per_token
         text.append(f"\nA request waits {ms(time.mean_s)} ms per token on average, {ms(time.p99_s)} ms at the 99th ")
@@ -202,5 +207,6 @@ def _because(bucket: Bucket) -> Text:
         text.append(f"would be {c.loss:.1%} faster" if c.loss >= 0.001 else "is no faster")
     shared = bucket.batch_min < bucket.batch_max or bucket.context_min < bucket.context_max
     if bucket.sharing_loss > 0.0005 and shared:
-        text.append(f"\nNeither end of this range loses more than {bucket.sharing_loss:.1%} of its own best.")
+        own = "its own best" if bucket.engine_loss is None else "the best that the engine loads there"
+        text.append(f"\nNeither end of this range loses more than {bucket.sharing_loss:.1%} of {own}.")
     return text.append(f"\nOptimality: {bucket.optimality}.", style="dim")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from treeopt.plan_bucket import Bucket, Estimate
+from treeopt.plan_bucket import Estimate
 
 
 def plain_table(*columns: str) -> Table:
@@ -13,11 +13,6 @@ def plain_table(*columns: str) -> Table:
     for i, name in enumerate(columns):
         table.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
     return table
-
-
-def batches(bucket: Bucket) -> str:
-    """The batch sizes of a bucket."""
-    return str(bucket.batch_max) if bucket.batch_min == bucket.batch_max else f"{bucket.batch_min}-{bucket.batch_max}"
 
 
 def contexts(low: int, high: int) -> str:

@@ -106,11 +106,17 @@ def load_runtime(
         hysteresis: when to change buckets (default: 8 steps, or a quarter past the border).
 
     Raises:
-        InputError: the plan cannot be read, or the backend is unknown or not installed.
+        InputError: the plan cannot be read or has dynamic trees, or the backend is unknown or not installed.
     """
     if backend not in _BACKENDS:
         raise UnknownNameError("backend", backend, _BACKENDS)
     plan = plan if isinstance(plan, Plan) else load_plan(plan)
+    for bucket in plan.buckets:
+        if bucket.dynamic is not None:
+            raise InputError(
+                f"batch {bucket.batches} has a dynamic tree: it is built anew in every step, so no table holds it",
+                hint="let its engine build it (treeopt export), or search without that engine",
+            )
     shapes = [Shape.of(bucket.tree, multiple_of=multiple_of if bucket.speculate else 1) for bucket in plan.buckets]
     speculating = [shape for bucket, shape in zip(plan.buckets, shapes, strict=True) if bucket.speculate]
     if common_shape and speculating:

@@ -82,9 +82,11 @@ def _chosen(plan: Plan, choice: Choice) -> list[Bucket]:
 
 
 def _name(bucket: Bucket, several_contexts: bool) -> str:
-    batch = f"batch {_range(bucket.batch_min, bucket.batch_max)}"
+    batch = f"batch {bucket.batches}"
     context = f" at context {_range(bucket.context_min, bucket.context_max)}"
-    return batch + (context if several_contexts else "")
+    # What the engine builds differs from step to step.
+    dynamic = "" if bucket.dynamic is None else " (a dynamic tree, as built on average confidence)"
+    return batch + (context if several_contexts else "") + dynamic
 
 
 def _range(low: int, high: int) -> str:
