@@ -151,6 +151,8 @@ def test_what_lies_outside_is_said(chains: ChainTable) -> None:
     carried = TableStep(table=chains, name="steps.csv", carried_by=Kernels())
     assert "priced by the model" in carried.notes(batch=8, nodes=8, context=300)[0]
     assert "does not say at what context" in carried.notes(batch=8, nodes=1, context=300)[0]
+    by_tokens = TableStep(table=TokenTable(tokens=(1, 8), step_s=(1.0, 2.0)), name="sps.json", context=300)
+    assert "no speedup" in by_tokens.notes(batch=2, nodes=2, context=300)[0]
     assert chains.max_tokens == 32
     assert carried.ridge_tokens == 7.0
 

@@ -93,6 +93,11 @@ class TableStep:
             beyond = "what lies beyond it is never chosen"
         if batch * nodes > self.table.max_tokens:
             notes.append(f"{self.name} has {self.table.reach()}: {beyond}")
+        if not isinstance(self.table, ChainTable):
+            notes.append(
+                f"{self.name} has times by tokens alone, whatever drafted them: plain decoding counts as a step that "
+                "drafts, so take sizes from it and no speedup"
+            )
         if self.context is None:
             notes.append(f"{self.name} does not say at what context it was measured: its times count for any")
         elif self.carried_by is None and self.context != context:
