@@ -62,7 +62,7 @@ def test_json_holds_what_the_table_shows(run: Run, steps: Path, tmp_path: Path) 
     found = json.loads(ran.out)
     assert found["format"] == "treeopt.steps-fit/1"
     assert found["rows"] == 16
-    assert [len(c["constants"]) for c in found["candidates"]] == [0, 1, 2, 3, 4]
+    assert [len(c["constants"]) for c in found["candidates"]] == [0, 1, 2, 3, 4, 5]
     assert found["held_out"]["max"] < 1e-6
     assert len(found["payoffs"]) == 12
     assert found["payoffs"][0]["break_even_tokens"] > 1.0

@@ -27,21 +27,24 @@ def test_tokens_are_padded_to_the_next_size_and_not_past_the_largest() -> None:
 
 
 def test_the_constants_add_up() -> None:
-    engine = EngineSteps(step_s=1e-3, speculative_step_s=4e-4, draft_pass_s=6e-5, verified_token_s=7e-6)
-    tokens, passes = np.array([4, 40, 40]), np.array([0, 3, 3])
-    found = engine.time_s(tokens, speculative=np.array([False, True, True]), passes=passes)
-    assert found == pytest.approx([1e-3 + 28e-6, 1.4e-3 + 180e-6 + 280e-6, 1.4e-3 + 180e-6 + 280e-6])
+    engine = EngineSteps(
+        step_s=1e-3, speculative_step_s=4e-4, speculative_request_s=2e-5, draft_pass_s=6e-5, verified_token_s=7e-6
+    )
+    batch, nodes, passes = np.array([4, 4, 10]), np.array([1, 10, 4]), np.array([0, 3, 3])
+    found = engine.time_s(batch, nodes, passes=passes)
+    drafted = 1.4e-3 + 180e-6 + 280e-6  # 40 tokens each
+    assert found == pytest.approx([1e-3 + 28e-6, drafted + 80e-6, drafted + 200e-6])
 
 
 @pytest.mark.parametrize("sizes", [{"capture_tokens": (8, 384)}, {"capture_limit": 384}])
 def test_a_step_past_the_largest_graph_pays_the_eager_penalty(sizes: dict[str, object]) -> None:
     engine = EngineSteps(eager_s=0.1, **sizes)  # type: ignore[arg-type]
-    found = engine.time_s(np.array([384, 385]), speculative=np.array(True), passes=np.array(5))
+    found = engine.time_s(np.array([64, 77]), np.array([6, 5]), passes=np.array(5))
     assert found.tolist() == [0.0, 0.1]
 
 
 def test_without_graphs_there_is_no_penalty() -> None:
-    found = EngineSteps(eager_s=0.1).time_s(np.array([1 << 20]), speculative=np.array(True), passes=np.array(5))
+    found = EngineSteps(eager_s=0.1).time_s(np.array([1 << 20]), np.array([8]), passes=np.array(5))
     assert found.tolist() == [0.0]
 
 
@@ -95,7 +98,7 @@ def test_what_no_engine_does_is_refused(wrong: dict[str, object], message: str) 
     [
         EngineSteps(),
         EngineSteps(step_s=9e-4, verified_token_s=7e-6, capture_tokens=(1, 2, 4), eager_s=0.1, evidence=SERVED),
-        EngineSteps(speculative_step_s=4e-4, draft_pass_s=6e-5, capture_limit=384),
+        EngineSteps(speculative_step_s=4e-4, speculative_request_s=1e-5, draft_pass_s=6e-5, capture_limit=384),
     ],
 )
 def test_a_section_is_read_as_it_was_written(engine: EngineSteps) -> None:

@@ -246,18 +246,20 @@ def test_a_step_is_padded_to_the_next_captured_size(llama: ModelStep) -> None:
 
 
 def test_the_engine_adds_its_constants(llama: ModelStep) -> None:
-    engine = EngineSteps(step_s=1e-3, speculative_step_s=4e-4, draft_pass_s=6e-5, verified_token_s=7e-6)
+    engine = EngineSteps(
+        step_s=1e-3, speculative_step_s=4e-4, speculative_request_s=2e-5, draft_pass_s=6e-5, verified_token_s=7e-6
+    )
     step = replace(llama, engine=engine)
     assert step.terms(batch=8, nodes=1, depth=0, widths=[], context=0).engine_s == pytest.approx(1e-3 + 8 * 7e-6)
     tree = step.terms(batch=8, nodes=6, depth=3, widths=[1, 2, 1], context=0)
-    assert tree.engine_s == pytest.approx(1e-3 + 4e-4 + 3 * 6e-5 + 48 * 7e-6)
+    assert tree.engine_s == pytest.approx(1e-3 + 4e-4 + 8 * 2e-5 + 3 * 6e-5 + 48 * 7e-6)
     # parallel heads are one pass, and a look-up none
     heads, lookup = (replace(step, drafter=drafter) for drafter in (Medusa(), Ngram()))
     assert heads.terms(batch=8, nodes=6, depth=3, widths=[1, 2, 1], context=0).engine_s == pytest.approx(
-        1e-3 + 4e-4 + 6e-5 + 48 * 7e-6
+        1e-3 + 4e-4 + 8 * 2e-5 + 6e-5 + 48 * 7e-6
     )
     assert lookup.terms(batch=8, nodes=6, depth=3, widths=[1, 2, 1], context=0).engine_s == pytest.approx(
-        1e-3 + 4e-4 + 48 * 7e-6
+        1e-3 + 4e-4 + 8 * 2e-5 + 48 * 7e-6
     )
 
 

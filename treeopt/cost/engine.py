@@ -16,7 +16,10 @@ from treeopt.errors import InputError
 # 4 and 5 guesses before it (15.7, 17.5 ms) lead to 21.2 ms. Posted with vLLM pull request 32374.
 PUBLISHED_EAGER_S: Final = 0.0994
 
-_SECONDS: Final = ("step_s", "speculative_step_s", "draft_pass_s", "verified_token_s", "eager_s")
+_SECONDS: Final = (
+    *("step_s", "speculative_step_s", "speculative_request_s", "draft_pass_s", "verified_token_s"),
+    "eager_s",
+)
 _MAX_TOKENS: Final = 1 << 24
 
 
@@ -68,6 +71,7 @@ class EngineSteps:
     Attributes:
         step_s: per step.
         speculative_step_s: per step that verifies more than the last token.
+        speculative_request_s: per request of such a step: looking guesses up, accepting and moving one by one.
         draft_pass_s: per pass of the drafter.
         verified_token_s: per token of B x N.
         capture_tokens: rising sizes, in tokens per step, that graphs were captured for: a step is padded to the next.
@@ -82,6 +86,7 @@ class EngineSteps:
 
     step_s: float = 0.0
     speculative_step_s: float = 0.0
+    speculative_request_s: float = 0.0
     draft_pass_s: float = 0.0
     verified_token_s: float = 0.0
     capture_tokens: tuple[int, ...] = ()
@@ -138,16 +143,18 @@ class EngineSteps:
         return np.where(np.isinf(sizes[at]), tokens, sizes[at])
 
     def time_s(
-        self, tokens: npt.NDArray[np.int64], *, speculative: npt.NDArray[np.bool_], passes: npt.NDArray[np.int64]
+        self, batch: npt.NDArray[np.int64], nodes: npt.NDArray[np.int64], *, passes: npt.NDArray[np.int64]
     ) -> FloatArray:
         """`[...]` seconds beyond the kernels.
 
         Args:
-            tokens: `[...]` B x N, as verified and not padded.
-            speculative: `[...]` whether a step verifies more than the last token.
+            batch: `[...]` running requests B.
+            nodes: `[...]` tokens N that each verifies; 1 is plain decoding.
             passes: `[...]` passes of the drafter.
         """
-        taken = self.step_s + self.speculative_step_s * speculative + self.draft_pass_s * passes
+        tokens = batch * nodes
+        drafted = (self.speculative_step_s + self.speculative_request_s * batch) * (nodes > 1)
+        taken = self.step_s + drafted + self.draft_pass_s * passes
         if self.largest_captured is not None:
             taken = taken + self.eager_s * (tokens > self.largest_captured)
         return np.asarray(taken + self.verified_token_s * tokens, dtype=np.float64)

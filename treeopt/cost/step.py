@@ -140,7 +140,7 @@ class ModelStep:
         compaction_s = prices.of_compaction(batches.values, int(D.max(initial=0)))
         # The accepted tokens of a chain already stand where they belong.
         yield Term.COMPACTION, compaction_s[batches.at, D] * (N != D + 1)
-        yield Term.ENGINE, self.engine.time_s(B * N, speculative=N > 1, passes=prices.drafting.passes(D))
+        yield Term.ENGINE, self.engine.time_s(B, N, passes=prices.drafting.passes(D))
 
     def _p90(self, term: Term) -> float | None:
         if term is Term.ENGINE:

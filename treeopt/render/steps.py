@@ -13,6 +13,7 @@ from treeopt.cost.steps.served import Payoff
 _UNITS = {
     "step_s": ("per step", 1e3, "ms"),
     "speculative_step_s": ("per speculative step", 1e3, "ms"),
+    "speculative_request_s": ("per speculative request", 1e3, "ms"),
     "draft_pass_s": ("per draft pass", 1e3, "ms"),
     "verified_token_s": ("per verified token", 1e6, "us"),
 }

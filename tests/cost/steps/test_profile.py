@@ -51,9 +51,10 @@ def test_a_pass_is_charged_as_the_step_model_charges_it(drafter: Drafter, served
 
 def test_what_runs_no_pass_is_charged_none(served, tmp_path: Path) -> None:
     what = served(Ngram())
-    truth = EngineSteps(step_s=1e-3, verified_token_s=5e-6, speculative_step_s=4e-4)
+    truth = EngineSteps(step_s=1e-3, verified_token_s=5e-6, speculative_step_s=4e-4, speculative_request_s=3e-5)
     fitted = fit_served([write_steps(tmp_path / "steps.csv", what, truth)], what, name="mine")
     assert fitted.fit.draft_pass_s == 0.0
+    assert fitted.hardware.engine_steps.speculative_request_s == pytest.approx(3e-5, rel=1e-6)
     assert fitted.fit.held_out.max < 1e-6
 
 

@@ -1,6 +1,7 @@
 """What an engine takes beyond its kernels, fitted to served steps and judged on batch sizes that were left out.
 
-    step = kernels + step_s + verified_token_s B N + [N > 1] speculative_step_s + draft_pass_s D
+    step = kernels + step_s + verified_token_s B N + draft_pass_s D
+         + [N > 1] (speculative_step_s + speculative_request_s B)
 
 Least squares of the relative error with constants >= 0. Constants would absorb the errors of the kernel model, so how
 many of them are used is chosen by leaving out one batch size at a time: none, the first, the first two, ... in the
@@ -22,7 +23,7 @@ from treeopt.cost.steps.eager import Eager, find_eager
 from treeopt.cost.steps.served import ServedStep, StepArrays
 from treeopt.errors import InputError
 
-CONSTANTS: Final = ("step_s", "verified_token_s", "speculative_step_s", "draft_pass_s")
+CONSTANTS: Final = ("step_s", "verified_token_s", "speculative_step_s", "draft_pass_s", "speculative_request_s")
 MIN_ROWS: Final = 8
 MIN_BATCHES: Final = 2
 ENOUGH_ROWS: Final = 12
@@ -65,6 +66,7 @@ class EngineFit:
         verified_token_s: seconds per token that is verified, B x N of them.
         speculative_step_s: seconds more of a step that drafts.
         draft_pass_s: seconds per drafter pass.
+        speculative_request_s: seconds more per request of a step that drafts.
         candidates: the sets that were tried, by size.
         chosen: which of them.
         reselected: the held-out error when the set, too, is chosen without the batch size that it is judged on.
@@ -79,6 +81,7 @@ class EngineFit:
     verified_token_s: float
     speculative_step_s: float
     draft_pass_s: float
+    speculative_request_s: float
     candidates: tuple[Candidate, ...]
     chosen: Candidate
     reselected: HeldOut
@@ -101,7 +104,7 @@ class EngineFit:
     @property
     def values(self) -> tuple[float, ...]:
         """The constants in the order of `CONSTANTS`."""
-        return self.step_s, self.verified_token_s, self.speculative_step_s, self.draft_pass_s
+        return tuple(getattr(self, name) for name in CONSTANTS)
 
 
 def one_per_depth(steps: StepArrays) -> FloatArray:
@@ -158,14 +161,15 @@ def fit_engine_steps(
 
 
 class _Problem:
-    """The rows as a linear problem: `[R]` measured, `[R]` kernels, `[R, 4]` what each constant is charged for."""
+    """The rows as a linear problem: `[R]` measured, `[R]` kernels, `[R, C]` what each constant is charged for."""
 
     def __init__(
         self, rows: Sequence[ServedStep], kernels_s: FloatArray, passes: Callable[[StepArrays], FloatArray]
     ) -> None:
         steps = StepArrays(rows)
         self.measured_s, self.kernels_s, self.batch = steps.step_time_s, kernels_s, steps.batch
-        columns = (np.ones(len(rows)), steps.tokens, steps.nodes > 1, passes(steps))
+        drafts = steps.nodes > 1
+        columns = (np.ones(len(rows)), steps.tokens, drafts, passes(steps), drafts * steps.batch)
         self.charges = np.stack(columns, axis=1).astype(np.float64)
 
     def sets(self) -> tuple[list[list[int]], list[str]]:
@@ -182,7 +186,7 @@ class _Problem:
         return sets, notes
 
     def solve(self, columns: Sequence[int], rows: npt.NDArray[np.bool_]) -> FloatArray:
-        """`[4]` the constants by non-negative least squares of the relative error; 0 outside the set."""
+        """`[C]` the constants by non-negative least squares of the relative error; 0 outside the set."""
         from scipy.optimize import nnls
 
         values = np.zeros(len(CONSTANTS))

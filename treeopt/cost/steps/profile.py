@@ -14,7 +14,7 @@ from treeopt.cost.engine import EngineSteps, StepsEvidence
 from treeopt.cost.hardware import Hardware
 from treeopt.cost.model import ModelShape
 from treeopt.cost.step import ModelStep
-from treeopt.cost.steps.fit import EngineFit, fit_engine_steps
+from treeopt.cost.steps.fit import CONSTANTS, EngineFit, fit_engine_steps
 from treeopt.cost.steps.reading import read_steps
 from treeopt.cost.steps.served import Payoff, StepArrays, payoffs
 
@@ -83,10 +83,7 @@ def _engine(fit: EngineFit, served: Served, *, source: str) -> EngineSteps:
     # Between the last step inside and the first one outside nothing was measured: the limit that is known to hold.
     limit = fit.eager.captured_tokens if fit.eager else None
     return EngineSteps(
-        step_s=fit.step_s,
-        speculative_step_s=fit.speculative_step_s,
-        draft_pass_s=fit.draft_pass_s,
-        verified_token_s=fit.verified_token_s,
+        **dict(zip(CONSTANTS, fit.values, strict=True)),
         capture_tokens=tuple(size for size in served.capture_tokens if limit is None or size <= limit),
         capture_limit=limit,
         eager_s=fit.eager_s,
