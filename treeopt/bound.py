@@ -16,7 +16,7 @@ import numpy as np
 
 from treeopt.cost.base import StepCost
 from treeopt.frontier import Family
-from treeopt.grid import Options
+from treeopt.grid import Sizes
 from treeopt.question import Point
 from treeopt.ranks.model import FloatArray
 
@@ -34,46 +34,44 @@ class Ideal(NamedTuple):
     time_s: FloatArray
 
 
-def narrowest(trees: Options, cost: StepCost, points: Sequence[Point]) -> Ideal:
-    """All trees by nodes and depth; `trees` must hold the largest E of every (N, D)."""
-    return Ideal(trees.upper_tokens, trees.times_s(cost, points, trees.narrowest))
+def narrowest(sizes: Sizes, cost: StepCost, points: Sequence[Point]) -> Ideal:
+    """All trees by nodes and depth."""
+    return Ideal(sizes.tokens, sizes.times_s(cost, points, sizes.narrowest))
 
 
-def split_by_width(
-    trees: Options, by_width: Sequence[Sequence[Family]], cost: StepCost, point: Point
-) -> Iterator[Ideal]:
+def split_by_width(sizes: Sizes, by_width: Sequence[Sequence[Family]], cost: StepCost, point: Point) -> Iterator[Ideal]:
     """All trees by nodes, depth and their widest level, for product-form f: one `Ideal` per range of widths.
 
     Args:
-        trees: options that hold the largest E of every (N, D).
+        sizes: the nodes and depths of the trees.
         by_width: for each of `WIDTHS`, the families whose levels are at most that wide.
         cost: the price.
         point: B and L.
     """
     below = 0
     for width, families in zip((*WIDTHS, None), (*by_width, None), strict=True):
-        tokens = trees.upper_tokens if families is None else _capped_tokens(trees, families)
-        yield Ideal(tokens, _fastest_with_a_level_of(below + 1, trees, cost, point)[None])
+        tokens = sizes.tokens if families is None else _capped_tokens(sizes, families)
+        yield Ideal(tokens, _fastest_with_a_level_of(below + 1, sizes, cost, point)[None])
         below = width or below
 
 
-def _capped_tokens(trees: Options, families: Sequence[Family]) -> FloatArray:
-    """Largest E of width-capped trees of each option's N and D (at most N, for fewer nodes may exist)."""
-    tokens = np.ones(len(trees.nodes))
+def _capped_tokens(sizes: Sizes, families: Sequence[Family]) -> FloatArray:
+    """Largest E of width-capped trees of each N and D (at most N, for fewer nodes may exist)."""
+    tokens = np.ones(len(sizes.nodes))
     for depth, family in enumerate(families, start=1):
-        at = np.flatnonzero(trees.depth >= depth)
+        at = np.flatnonzero(sizes.depth >= depth)
         best = family.expected_tokens
-        tokens[at] = best[np.minimum(trees.nodes[at], len(best)) - 1]
-    return np.minimum(tokens, trees.upper_tokens)
+        tokens[at] = best[np.minimum(sizes.nodes[at], len(best)) - 1]
+    return np.minimum(tokens, sizes.tokens)
 
 
-def _fastest_with_a_level_of(width: int, trees: Options, cost: StepCost, point: Point) -> FloatArray:
-    fastest = np.full(len(trees.nodes), np.inf)
-    for level in range(trees.widths.shape[1]):
-        widths = trees.narrowest
+def _fastest_with_a_level_of(width: int, sizes: Sizes, cost: StepCost, point: Point) -> FloatArray:
+    fastest = np.full(len(sizes.nodes), np.inf)
+    for level in range(sizes.levels):
+        widths = sizes.narrowest
         # Only the root stands on level 0, and a level that the tree does not have cannot be its widest.
-        possible = (trees.depth > level) & (trees.nodes > width) & ((level > 0) | (width == 1))
+        possible = (sizes.depth > level) & (sizes.nodes > width) & ((level > 0) | (width == 1))
         if possible.any():
             widths[:, level] = np.where(possible, width, widths[:, level])
-            fastest = np.where(possible, np.minimum(fastest, trees.times_s(cost, [point], widths)[0]), fastest)
+            fastest = np.where(possible, np.minimum(fastest, sizes.times_s(cost, [point], widths)[0]), fastest)
     return fastest

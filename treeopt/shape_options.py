@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from treeopt.engines.dynamic_tree import ModelValues, Triple, TripleLimits, Trip
 from treeopt.engines.limits import has_leading_parents
 from treeopt.errors import SearchError
 from treeopt.frontier import Family, Limits, allowed_ranks, best_families
-from treeopt.grid import Options, chain_options, concatenate, tree_options
+from treeopt.grid import Options, Sizes, chain_options, concatenate, most_chain_tokens, tree_options
 from treeopt.ranks.model import FloatArray, IntArray, PathModel
 from treeopt.shapes import Chains, Draft, Shape, Trees, Triples, UniformTrees
 from treeopt.tree import DraftTree
@@ -54,11 +54,11 @@ class ValuedModel:
 
 
 class Offered(NamedTuple):
-    """The options; those that hold the largest E of every (N, D), by which all others are bounded, None where the
-    options are all that there is; and the best trees for each of `WIDTHS`, where they help."""
+    """The options; the sizes by which all other trees are bounded, None where the options are all that there is; and
+    the best trees for each of `WIDTHS`, where they help."""
 
     options: Options
-    bounding: Options | None = None
+    sizes: Sizes | None = None
     by_width: Callable[[], Sequence[Sequence[Family]]] | None = None
 
 
@@ -72,8 +72,8 @@ def offered(shape: Shape, ranks: PathModel, limits: Limits) -> Offered:
     if isinstance(shape, Trees):
         return _trees(shape, ranks, limits, depth)
     if isinstance(shape, Chains):
-        return Offered(_exact(_chains(ranks, limits, [], depth)))
-    plain = _exact(_chains(ranks, _PLAIN_AND_NONE, [], depth))
+        return Offered(_chains(ranks, limits, depth))
+    plain = _chains(ranks, _PLAIN_AND_NONE, depth)
     found = _uniform(shape, ranks, limits, depth) if isinstance(shape, UniformTrees) else _triples(shape, ranks, limits)
     return Offered(concatenate([plain, found]))
 
@@ -88,23 +88,24 @@ def tree_of(draft: Draft, ranks: PathModel) -> DraftTree:
 def _trees(shape: Trees, ranks: PathModel, limits: Limits, depth: int) -> Offered:
     cap = shape.max_expanded
     families = _families(ranks, limits, cap)
-    trees = tree_options(families, depth)
+    trees = [tree_options(families, depth)]
+    top = most_chain_tokens(ranks, limits, depth, top=not shape.rank_gaps)  # without gaps there are no other chains
+    most = {(d + 1, d): float(E) for d, E in enumerate(top)}
     if shape.min_depth > 1:
-        trees = concatenate([trees, _two_deep(ranks, limits, depth, gaps=shape.rank_gaps)])
-    chains = _chains(ranks, limits, families, depth)
-    # Without rank gaps there are no other chains than those of top guesses.
-    options = bounding = concatenate([chains if shape.rank_gaps else _exact(chains), trees])
-    if cap is not None and not ranks.product_form:
-        free = _families(ranks, limits, None)
-        bounding = concatenate([_chains(ranks, limits, free, depth), tree_options(free, depth)])
+        two_deep = _two_deep(ranks, limits, depth, gaps=shape.rank_gaps)
+        trees.append(two_deep)
+        most |= {(int(n), 2): float(E) for n, E in zip(two_deep.nodes, two_deep.expected_tokens, strict=True)}
+    options = concatenate([_chains(ranks, limits, depth), *trees])
+    free = families if cap is None or ranks.product_form else _families(ranks, limits, None)
+    sizes = Sizes.of(free, depth=limits.depth_for(ranks), levels=depth, most=most)
     if shape.leading_parents:
-        return Offered(_leading(options, ranks, limits, depth), bounding)
+        return Offered(_leading(options, ranks, limits, depth), sizes)
 
     def by_width() -> Sequence[Sequence[Family]]:
         widths = [w if cap is None else min(w, cap) for w in WIDTHS]
         return [best_families(ranks, limits, max_width=w) for w in widths]
 
-    return Offered(options, bounding, by_width if ranks.product_form else None)
+    return Offered(options, sizes, by_width if ranks.product_form else None)
 
 
 def _families(ranks: PathModel, limits: Limits, max_expanded: int | None) -> Sequence[Family]:
@@ -114,14 +115,9 @@ def _families(ranks: PathModel, limits: Limits, max_expanded: int | None) -> Seq
     return best_families(ranks, limits, max_width=max_expanded)
 
 
-def _chains(ranks: PathModel, limits: Limits, families: Sequence[Family], depth: int) -> Options:
+def _chains(ranks: PathModel, limits: Limits, depth: int) -> Options:
     longest = min(limits.max_nodes, limits.depth_for(ranks) + 1)
-    return chain_options(ranks, Limits(max_nodes=longest), families, depth)
-
-
-def _exact(options: Options) -> Options:
-    """Options beside which there is nothing of their size."""
-    return replace(options, upper_tokens=options.expected_tokens)
+    return chain_options(ranks, Limits(max_nodes=longest), depth)
 
 
 def _two_deep(ranks: PathModel, limits: Limits, depth: int, *, gaps: bool) -> Options:
@@ -131,7 +127,7 @@ def _two_deep(ranks: PathModel, limits: Limits, depth: int, *, gaps: bool) -> Op
     of some node, whose parent may have to come in with it.
     """
     if limits.depth_for(ranks) < 2:
-        return _exact(tree_options([], depth))
+        return tree_options([], depth)
     first = allowed_ranks(ranks.conditional(np.zeros((1, 0), dtype=np.int64)), limits)[0]
     count = int(np.count_nonzero(first))
     rows = allowed_ranks(ranks.conditional(np.arange(len(first))[:, None]), limits)
@@ -173,7 +169,6 @@ def _listed(trees: Sequence[DraftTree], tokens: Sequence[float], depth: int) -> 
         depth=np.array([t.depth for t in trees], dtype=np.int64),
         widths=widths,
         expected_tokens=np.array(tokens, dtype=np.float64),
-        upper_tokens=np.array(tokens, dtype=np.float64),
         makers=tuple(_constant(tree) for tree in trees),
     )
 
@@ -213,7 +208,6 @@ def _uniform_blocks(shape: UniformTrees, ranks: PathModel, limits: Limits, depth
             depth=np.full(n, d, dtype=np.int64),
             widths=widths,
             expected_tokens=level.expected_tokens,
-            upper_tokens=level.expected_tokens,
             makers=tuple(_uniform_maker(tuple(w)) for w in level.widths.tolist()),
         )
 
@@ -238,7 +232,6 @@ def _triples(shape: Triples, ranks: PathModel, limits: Limits) -> Options:
         depth=steps,
         widths=np.where(passes == 0, 1, topk[:, None]) * (passes < steps[:, None]),
         expected_tokens=tokens,
-        upper_tokens=tokens,
         makers=tuple(_constant(_as_chain(t)) for t in found),
     )
 

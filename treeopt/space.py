@@ -14,7 +14,7 @@ from treeopt.choice import Choice, Priced, RunnerUp
 from treeopt.cost.base import StepCost
 from treeopt.errors import SearchError
 from treeopt.frontier import Family
-from treeopt.grid import Options, concatenate, tree_options
+from treeopt.grid import Options, Sizes, concatenate, tree_options
 from treeopt.latency import accepted_lengths, most_steps, steps_needed
 from treeopt.question import Objective, Point, Question
 from treeopt.ranks.model import FloatArray, IntArray, PathModel, path_probabilities
@@ -27,7 +27,7 @@ TIE: Final = 0.005
 
 
 class _Most(NamedTuple):
-    """`[points]` what no tree exceeds: the objective within all limits, and the room under the latency limits."""
+    """`[points, ...]` what no tree exceeds: the objective within all limits, and the room under the latency limits."""
 
     value: FloatArray
     room: FloatArray
@@ -54,10 +54,10 @@ class Space:
         self.options = found.options
         self._check()
         self._price()
-        self.bound = self._bound(found.bounding)
+        self.bound = self._bound(found.sizes)
         timed = question.objective is Objective.THROUGHPUT or question.latency.limits
-        if timed and found.bounding is not None and found.by_width is not None and (self._open > TIE).any():
-            self._narrow(found.bounding, found.by_width())
+        if timed and found.sizes is not None and found.by_width is not None and (self._open > TIE).any():
+            self._narrow(found.sizes, found.by_width())
 
     def choices(self) -> list[Choice]:
         """The answer for every bucket."""
@@ -171,7 +171,7 @@ class Space:
                 hint="allow a larger budget or more nodes, or drafting nothing",
             )
 
-    def _forbidden(self, options: Options, points: Sequence[Point]) -> BoolArray:
+    def _forbidden(self, options: Options | Sizes, points: Sequence[Point]) -> BoolArray:
         """`[points, C]` what B x N forbids, or the shape; under a budget plain decoding always may."""
         question, drafts = self.question, options.nodes > 1
         budget = question.budget_tokens
@@ -199,33 +199,47 @@ class Space:
         rows = [[self._row[Point(ends[i], c)] for ends in self.question.ranges] for c in contexts for i in (0, 1)]
         return np.array(rows, dtype=np.int64)
 
-    def _bound(self, bounding: Options | None) -> _Most:
-        """The bound by size; without options that bound others there are no others."""
-        if bounding is None:
+    def _bound(self, sizes: Sizes | None) -> _Most:
+        """The bound by size; without sizes there are no other trees."""
+        if sizes is None:
             return _Most(self.value.max(axis=1), self.room.max(axis=1))
-        return self._most(bounding, [narrowest(bounding, self.cost, self.points)], self.points)
+        return self._most(sizes, [narrowest(sizes, self.cost, self.points)], self.points)
 
-    def _most(self, bounding: Options, ideals: Iterable[Ideal], points: Sequence[Point]) -> _Most:
+    def _most(self, sizes: Sizes, ideals: Iterable[Ideal], points: Sequence[Point]) -> _Most:
         """The bound over all classes of trees together; what was found is never above it."""
         rows = [self._row[point] for point in points]
         value, room = self.value[rows].max(axis=1), self.room[rows].max(axis=1)
-        forbidden = self._forbidden(bounding, points)
         for ideal in ideals:
-            most_room = np.where(forbidden, -np.inf, self.question.latency.most_room(ideal.tokens, ideal.time_s))
-            most = np.where(most_room >= 1.0, self._objective(ideal.tokens, ideal.time_s, points), -np.inf)
-            value, room = np.maximum(value, most.max(axis=1)), np.maximum(room, most_room.max(axis=1))
+            most = self._ideal(sizes, ideal, points)
+            value = np.maximum(value, most.value.max(axis=1, initial=-np.inf))
+            room = np.maximum(room, most.room.max(axis=1, initial=-np.inf))
         return _Most(value, room)
 
-    def _narrow(self, bounding: Options, by_width: Sequence[Sequence[Family]]) -> None:
+    def _ideal(self, sizes: Sizes, ideal: Ideal, points: Sequence[Point]) -> _Most:
+        """`[points, C]` what no tree of each class exceeds."""
+        room = self.question.latency.most_room(ideal.tokens, ideal.time_s)
+        room = np.where(self._forbidden(sizes, points), -np.inf, room)
+        return _Most(np.where(room >= 1.0, self._objective(ideal.tokens, ideal.time_s, points), -np.inf), room)
+
+    def _narrow(self, sizes: Sizes, by_width: Sequence[Sequence[Family]]) -> None:
         """Where the gap exceeds a tie: add the best trees of limited width, and bound what lies between them."""
-        depth = self.options.widths.shape[1]
-        self.options = concatenate([self.options, *(tree_options(families, depth) for families in by_width)])
+        wide = [self.points[i] for i in np.flatnonzero(self._open > TIE)]
+        rivals = sizes.only(np.unique(np.concatenate([self._rivals(sizes, point) for point in wide])))
+        narrow = concatenate([tree_options(families, sizes.levels) for families in by_width])
+        at = set(zip(rivals.nodes.tolist(), rivals.depth.tolist(), strict=True))
+        kept = [size in at for size in zip(narrow.nodes.tolist(), narrow.depth.tolist(), strict=True)]
+        self.options = concatenate([self.options, narrow.only(np.flatnonzero(kept))])
         self._price()
-        for i in np.flatnonzero(self._open > 0.0):
-            point = self.points[i]
-            finer = self._most(bounding, split_by_width(bounding, by_width, self.cost, point), [point])
+        for point in wide:
+            row, left = self._row[point], rivals.only(self._rivals(rivals, point))
+            finer = self._most(left, split_by_width(left, by_width, self.cost, point), [point])
             for known, found in zip(self.bound, finer, strict=True):
-                known[i] = min(known[i], found[0])
+                known[row] = min(known[row], found[0])
+
+    def _rivals(self, sizes: Sizes, point: Point) -> IntArray:
+        """The sizes that could hold a better tree than what was found: few, once the best of every size are known."""
+        most, row = self._ideal(sizes, narrowest(sizes, self.cost, [point]), [point]), self._row[point]
+        return np.flatnonzero((most.value[0] > self.value[row].max()) | (most.room[0] > self.room[row].max()))
 
     @property
     def _open(self) -> FloatArray:
