@@ -45,10 +45,12 @@ class ListGuesses:
 
     def top(self, k: int) -> IntArray:
         """See `Guesses`."""
-        kept = min(k, self._law.shape[1])
-        order = np.argsort(-self._law, axis=1, kind="stable")[:, :kept]
-        order = np.where(np.take_along_axis(self._law, order, axis=1) > 0, order, NOTHING)
-        return np.pad(order, ((0, 0), (0, k - kept)), constant_values=NOTHING)
+        found = np.full((len(self._law), k), NOTHING)
+        for best, row in zip(found, self._law, strict=True):
+            possible = np.flatnonzero(row)  # few, where a drafter looks guesses up
+            order = possible[np.argsort(-row[possible], kind="stable")][:k]
+            best[: len(order)] = order
+        return found
 
     def distribution(self) -> FloatArray:
         """See `Guesses`."""
