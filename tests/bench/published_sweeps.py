@@ -36,7 +36,7 @@ def _heading() -> str:
     return f"""# Engine steps and cost tables
 
 A step of a serving engine takes longer than its kernels: the scheduler, sampling, logits and the drafter's bookkeeping
-come on top. `treeopt profile fit --steps` fits up to four constants for them to step times that were served, and
+come on top. `treeopt profile fit --steps` fits up to five constants for them to step times that were served, and
 `treeopt profile table` writes step times as the tables that engines plan by. Made by `{COMMAND}` from published
 numbers; asserted by `tests/cost/steps/test_published.py`."""
 
@@ -63,10 +63,11 @@ that fall with more work (kept: kernels do that), steps out of graph capture. Fe
 are refused.
 
     step = kernels + per step + per verified token x B N + [N > 1] per speculative step + per draft pass x D
+         + [N > 1] per speculative request x B
 
-Non-negative least squares of the relative error. Constants can absorb what a kernel model gets wrong, so none, one,
-two, three or four of them are taken, in this order, by the error at batch sizes that were left out; a larger set must
-win by 5 %. "Set chosen anew" is the error when this choice, too, is made without the batch size that is judged.
+Non-negative least squares of the relative error. Constants can absorb what a kernel model gets wrong, so none, the
+first, the first two and so on are taken, in this order, by the error at batch sizes that were left out; a larger set
+must win by 5 %. "Set chosen anew" is the error when this choice, too, is made without the batch size that is judged.
 
 A table of step times (`TableStep`) is priced linearly between its points, never between plain decoding and the first K:
 a step that drafts starts with a jump. Beyond its points a step takes for ever and is not chosen, unless a model carries
