@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from treeopt.catalog import DEFAULT_RANKS, file_sha256, locate
 from treeopt.cost import (
@@ -20,13 +20,15 @@ from treeopt.cost import (
 from treeopt.cost.base import StepCost
 from treeopt.cost.experts import MAX_SKEW
 from treeopt.cost.table import TableStep
-from treeopt.cost.tables.loading import load_cost_table
 from treeopt.errors import FileFormatError, InputError
 from treeopt.evidence import Evidence, Part
 from treeopt.plan import APPROXIMATE_RULES, Plan, Source
 from treeopt.ranks.intervals import MIN_DOCUMENTS
 from treeopt.ranks.profile import RankProfile, TraceSource, load_profile
 from treeopt.ranks.trace import Trace, TraceFile
+
+if TYPE_CHECKING:
+    from treeopt.cost.tables.loading import CostTable
 
 DEFAULT_HARDWARE = "h100-sxm-vllm-0.24"
 DEFAULT_MODEL = "llama-3.1-8b"
@@ -141,7 +143,7 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
         engine=engine,
     )
     ridge = float(f"{kernels.ridge_tokens:.6g}")
-    table = None if names.cost is None else load_cost_table(Path(names.cost))
+    table = None if names.cost is None else _cost_table(names.cost)
     return Inputs(
         names=names,
         evidence=evidence,
@@ -169,6 +171,12 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
         cost_source=None if names.cost is None else _cost_source(names.cost),
         cost_findings=() if table is None else table.findings,
     )
+
+
+def _cost_table(name: str) -> CostTable:
+    from treeopt.cost.tables.loading import load_cost_table  # imports all readers of step times
+
+    return load_cost_table(Path(name))
 
 
 def _cost_source(file: str) -> Source:

@@ -22,21 +22,22 @@ from treeopt.shapes import Triples
 
 
 class Target(NamedTuple):
-    """The engine to search for, whether it may draft nothing at some batch sizes, and the kind of the drafter."""
+    """The engine to search for, the drafter that it runs, and whether it may draft nothing at some batch sizes."""
 
     engine: EngineAt
+    drafter: str
     allow_off: bool = False
-    drafter: str | None = None
 
     @classmethod
     def find(cls, text: str, *, allow_off: bool = False, drafter: str | None = None) -> Target:
-        """The engine that `NAME` or `NAME==VERSION` means.
+        """The engine that `NAME` or `NAME==VERSION` means; without a drafter its usual one.
 
         Raises:
             UnknownNameError: no such engine.
             InputError: not a version, or one that is not known.
         """
-        return cls(find_engine(text), allow_off, drafter)
+        engine = find_engine(text)
+        return cls(engine, drafter or engine.engine.usual_drafter, allow_off)
 
     @property
     def has_triples(self) -> bool:
@@ -185,11 +186,17 @@ def engine_notes(target: Target, found: Sequence[Restricted], evidence: Evidence
     notes = [f"{name} loads {best.form.format.limits.words}; searched within that ({best.form.format.name})"]
     return [
         *notes,
+        *_of_drafter(target),
         *_of_triples(found, evidence),
         *_of_lengths(target, best),
         *_of_floor(target, best),
         *_of_contexts(name, best),
     ]
+
+
+def _of_drafter(target: Target) -> list[str]:
+    other = target.engine.engine.mismatch(target.drafter.partition(":")[0])
+    return [] if other is None else [f"the step is priced with another drafter: {other}"]
 
 
 def _of_triples(found: Sequence[Restricted], evidence: Evidence) -> list[str]:

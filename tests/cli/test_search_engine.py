@@ -66,7 +66,7 @@ def test_one_batch_names_the_tree_that_the_engine_lacks(run: Run) -> None:
 
 def test_a_plan_of_dynamic_trees_goes_through_every_command(run: Run, trace: Path, tmp_path: Path) -> None:
     plan, free = tmp_path / "plan.yaml", tmp_path / "free.yaml"
-    search = ("search", "--batches", "1,8", "--ranks", trace, "--hardware", "h100-sxm")
+    search = ("search", "--batches", "1,8", "--ranks", trace, "--hardware", "h100-sxm", "--drafter", "eagle3")
     assert run(*search, "--out", free).code == 0
     ran = run(*search, "--engine", "openvino", "--out", plan)
     assert ran.code == 0
@@ -138,6 +138,27 @@ def test_what_cannot_be_searched(run: Run, wrong: Wrong, args: list[str], words:
     ran = run("search", "--batch", "8", "--ranks", "example", *args)
     wrong(ran, *words)
     assert "--method" not in ran.err  # an option of export
+
+
+@pytest.mark.parametrize(
+    ("engine", "given", "priced", "runs"),
+    [
+        ("medusa", None, "medusa", None),
+        ("vllm", None, "eagle", None),
+        ("openvino", None, "eagle3", None),
+        ("sequoia", None, "eagle", "Sequoia runs a drafter of kind model, not eagle"),
+        ("medusa", "eagle", "eagle", "Medusa runs a drafter of kind medusa, not eagle"),
+    ],
+)
+def test_the_drafter_is_the_engines_own(
+    run: Run, engine: str, given: str | None, priced: str, runs: str | None
+) -> None:
+    words = ("--drafter", given) if given else ()
+    plan = json.loads(run("search", "--batch", "1", "--engine", engine, *words, "--json").out)
+    assert plan["drafter"]["kind"] == priced
+    assert [note for note in plan["notes"] if "another drafter" in note] == (
+        [f"the step is priced with another drafter: {runs}"] if runs else []
+    )
 
 
 def test_off_needs_an_engine(run: Run) -> None:

@@ -21,7 +21,13 @@ def search(
     ] = DEFAULT_RANKS,
     hardware: Annotated[str, typer.Option(help="Hardware profile: a shipped name or a file.")] = "h100-sxm-vllm-0.24",
     model: Annotated[str, typer.Option(help="Target: a shipped name, or a Hugging Face config.json.")] = "llama-3.1-8b",
-    drafter: Annotated[str, typer.Option(help="eagle, eagle3, medusa, mtp, ngram, or model:NAME.")] = "eagle",
+    drafter: Annotated[
+        str | None,
+        typer.Option(
+            help="eagle, eagle3, medusa, mtp, ngram, or model:NAME. [default: eagle, or what --engine runs]",
+            show_default=False,
+        ),
+    ] = None,
     context: Annotated[
         int | None, typer.Option(help="Committed tokens per request, L. [default: 2048]", show_default=False)
     ] = None,
@@ -133,11 +139,12 @@ def search(
         sharing=Sharing(max_loss=sharing_loss, max_trees=max_trees),
     )
     captured = parse_batches(capture_sizes, what="captured size", option="--capture-sizes") if capture_sizes else None
+    target = None if engine is None else Target.find(engine, allow_off=allow_off, drafter=drafter)
     names = Names(
         ranks=mix or ranks,
         hardware=hardware,
         model=model,
-        drafter=drafter,
+        drafter=drafter or (Names.drafter if target is None else target.drafter),
         dtype=dtype,
         tp=tp,
         capture_tokens=captured,
@@ -145,7 +152,6 @@ def search(
         expert_skew=expert_skew,
         cost=cost,
     )
-    target = None if engine is None else Target.find(engine, allow_off=allow_off, drafter=drafter)
     listed = _contexts(contexts)
     question.over(listed)  # says what is wrong with them before anything is loaded
     with console.working("searching"):

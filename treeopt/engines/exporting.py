@@ -127,10 +127,8 @@ def _general_notes(target: EngineAt, schedule: Schedule, setup: Setup, written: 
     notes = []
     if setup.drafter is None and setup.method is None and "eagle3" in f"{written.content!r}{written.launch}".lower():
         notes.append("the drafter is not known, EAGLE-3 is assumed: name another with --method")
-    runs = target.engine.drafters
-    if runs and setup.method is None and setup.kind is not None and setup.kind not in runs:
-        known = ", ".join(runs)
-        notes.append(f"the plan was made for a drafter of kind {setup.kind}, {target.engine.title} runs {known}")
+    if setup.method is None and setup.kind is not None and (other := target.engine.mismatch(setup.kind)):
+        notes.append(f"the plan was made for another drafter: {other}")
     if schedule.only == OFF:
         notes.append("nothing is drafted: the list is empty")
     if target.version != target.engine.checked:

@@ -16,6 +16,7 @@ from treeopt.errors import InputError, UnknownNameError
 MODEL: Final = "MODEL"
 DRAFTER: Final = "DRAFTER"
 DEFAULT_MAX_BATCH: Final = 256
+USUAL_DRAFTERS: Final = ("eagle", "eagle3", "medusa")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +137,17 @@ class Engine:
     supports: tuple[Support, ...]
     bugs: tuple[Bug, ...] = ()
     drafters: tuple[str, ...] = ()
+
+    def mismatch(self, kind: str) -> str | None:
+        """A sentence where the engine does not run a kind of drafter; None where it does, or may."""
+        if not self.drafters or kind in self.drafters:
+            return None
+        return f"{self.title} runs a drafter of kind {' or '.join(self.drafters)}, not {kind}"
+
+    @property
+    def usual_drafter(self) -> str:
+        """What its step is priced with where nothing is said: the first of `USUAL_DRAFTERS` that it runs."""
+        return next((kind for kind in USUAL_DRAFTERS if self.mismatch(kind) is None), USUAL_DRAFTERS[0])
 
     @property
     def newest(self) -> Release:
