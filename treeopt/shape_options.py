@@ -55,11 +55,11 @@ class ValuedModel:
 
 class Offered(NamedTuple):
     """The options; the sizes by which all other trees are bounded, None where the options are all that there is; and
-    the best trees for each of `WIDTHS`, where they help."""
+    the best trees within limits for each of `WIDTHS`, where they help."""
 
     options: Options
     sizes: Sizes | None = None
-    by_width: Callable[[], Sequence[Sequence[Family]]] | None = None
+    by_width: Callable[[Limits], Sequence[Sequence[Family]]] | None = None
 
 
 def offered(shape: Shape, ranks: PathModel, limits: Limits) -> Offered:
@@ -101,9 +101,9 @@ def _trees(shape: Trees, ranks: PathModel, limits: Limits, depth: int) -> Offere
     if shape.leading_parents:
         return Offered(_leading(options, ranks, limits, depth), sizes)
 
-    def by_width() -> Sequence[Sequence[Family]]:
+    def by_width(within: Limits) -> Sequence[Sequence[Family]]:
         widths = [w if cap is None else min(w, cap) for w in WIDTHS]
-        return [best_families(ranks, limits, max_width=w) for w in widths]
+        return [best_families(ranks, within, max_width=w) for w in widths]
 
     return Offered(options, sizes, by_width if ranks.product_form else None)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Final, NamedTuple
 
@@ -13,7 +14,7 @@ from treeopt.buckets import Bucket, share
 from treeopt.choice import Choice, Priced, RunnerUp
 from treeopt.cost.base import StepCost
 from treeopt.errors import SearchError
-from treeopt.frontier import Family
+from treeopt.frontier import Family, Limits
 from treeopt.grid import Options, Sizes, concatenate, tree_options
 from treeopt.latency import accepted_lengths, most_steps, steps_needed
 from treeopt.question import Objective, Point, Question
@@ -57,7 +58,7 @@ class Space:
         self.bound = self._bound(found.sizes)
         timed = question.objective is Objective.THROUGHPUT or question.latency.limits
         if timed and found.sizes is not None and found.by_width is not None and (self._open > TIE).any():
-            self._narrow(found.sizes, found.by_width())
+            self._narrow(found.sizes, found.by_width)
 
     def choices(self) -> list[Choice]:
         """The answer for every bucket."""
@@ -221,18 +222,20 @@ class Space:
         room = np.where(self._forbidden(sizes, points), -np.inf, room)
         return _Most(np.where(room >= 1.0, self._objective(ideal.tokens, ideal.time_s, points), -np.inf), room)
 
-    def _narrow(self, sizes: Sizes, by_width: Sequence[Sequence[Family]]) -> None:
+    def _narrow(self, sizes: Sizes, by_width: Callable[[Limits], Sequence[Sequence[Family]]]) -> None:
         """Where the gap exceeds a tie: add the best trees of limited width, and bound what lies between them."""
         wide = [self.points[i] for i in np.flatnonzero(self._open > TIE)]
         rivals = sizes.only(np.unique(np.concatenate([self._rivals(sizes, point) for point in wide])))
-        narrow = concatenate([tree_options(families, sizes.levels) for families in by_width])
+        largest = replace(self.question.limits, max_nodes=int(rivals.nodes.max()), max_depth=int(rivals.depth.max()))
+        widths = by_width(largest)
+        narrow = concatenate([tree_options(families, sizes.levels) for families in widths])
         at = set(zip(rivals.nodes.tolist(), rivals.depth.tolist(), strict=True))
         kept = [size in at for size in zip(narrow.nodes.tolist(), narrow.depth.tolist(), strict=True)]
         self.options = concatenate([self.options, narrow.only(np.flatnonzero(kept))])
         self._price()
         for point in wide:
             row, left = self._row[point], rivals.only(self._rivals(rivals, point))
-            finer = self._most(left, split_by_width(left, by_width, self.cost, point), [point])
+            finer = self._most(left, split_by_width(left, widths, self.cost, point), [point])
             for known, found in zip(self.bound, finer, strict=True):
                 known[row] = min(known[row], found[0])
 
