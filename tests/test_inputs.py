@@ -65,6 +65,27 @@ def test_what_makes_no_sense_is_refused(names: Names, message: str) -> None:
         load_inputs(names)
 
 
+def profile(folder: Path, name: str, rule: str = "") -> Path:
+    path = folder / f"{name}.yaml"
+    path.write_text(
+        f"format: treeopt.ranks/1\nname: {name}\nevidence: depth-rank\nprobabilities: [[0.6, 0.1]]\n"
+        + (f"conditions: {{rule: {rule}}}\n" if rule else "")
+    )
+    return path
+
+
+def test_a_mixture_is_of_one_rule(tmp_path: Path) -> None:
+    greedy, typical = profile(tmp_path, "code", "greedy"), profile(tmp_path, "chat", "typical")
+    with pytest.raises(InputError, match="rule differs: typical in chat, greedy in code"):
+        load_inputs(Names(ranks=f"{typical}=0.9,{greedy}=0.1"))
+    # As in a merge, a part that does not say goes with any.
+    silent = profile(tmp_path, "silent")
+    inputs = load_inputs(Names(ranks=f"{silent}=0.9,{typical}=0.1"))
+    assert inputs.rule == "typical"
+    assert any("typical acceptance" in note for note in inputs.notes(1, 2048))
+    assert load_inputs(Names(ranks=str(silent))).rule == "greedy"
+
+
 def test_notes_name_the_limits_of_the_numbers_once() -> None:
     names = Names(ranks="example", hardware="h100-sxm", drafter="eagle3", capture_limit=64)
     notes = load_inputs(names).notes(32, 2048, nodes=10)

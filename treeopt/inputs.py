@@ -22,9 +22,10 @@ from treeopt.cost.experts import MAX_SKEW
 from treeopt.cost.table import TableStep
 from treeopt.errors import FileFormatError, InputError
 from treeopt.evidence import Evidence, Part
-from treeopt.plan import APPROXIMATE_RULES, Plan, Source
+from treeopt.plan import Plan, Source
 from treeopt.ranks.intervals import MIN_DOCUMENTS
-from treeopt.ranks.profile import RankProfile, TraceSource, load_profile
+from treeopt.ranks.profile import RankProfile, TraceSource, differs, load_profile, stated
+from treeopt.ranks.rules import APPROXIMATE_RULES, GREEDY
 from treeopt.ranks.trace import Trace, TraceFile
 
 if TYPE_CHECKING:
@@ -83,8 +84,7 @@ class Inputs:
     @property
     def rule(self) -> str:
         """The verification rule that the evidence was measured under; greedy where it does not say."""
-        rules = {part.profile.conditions.rule for part in self.evidence.parts} - {None}
-        return next(iter(rules)) or "greedy" if len(rules) == 1 else "greedy"
+        return next(iter(stated([part.profile for part in self.evidence.parts], "rule")), GREEDY)
 
     def notes(self, batch: int, context: int, nodes: int = 1) -> list[str]:
         """What a reader of any number made from these inputs, up to these sizes, must know."""
@@ -206,7 +206,8 @@ def load_evidence(text: str, *, confidence: bool = False) -> tuple[Evidence, Sou
     """A rank profile by name or file, or a mixture of several: `code.npz=0.3,chat.npz=0.7`, shares of the drafts.
 
     Raises:
-        InputError: an unknown name, an unreadable file, or shares that do not sum to 1.
+        InputError: an unknown name, an unreadable file, shares that do not sum to 1, or parts that were measured under
+            different rules.
     """
     if "=" not in text or Path(text).exists():
         located = locate("ranks", text)
@@ -229,7 +230,11 @@ def load_evidence(text: str, *, confidence: bool = False) -> tuple[Evidence, Sou
         )
     if len({name for name, _ in shares}) != len(shares):
         raise InputError(f"'{text}' names a profile twice", hint="add its shares")
-    parts = tuple(_part(load_profile(locate("ranks", name).path), share, confidence) for name, share in shares)
+    profiles = [load_profile(locate("ranks", name).path) for name, _ in shares]
+    rules = stated(profiles, "rule")
+    if len(rules) > 1:
+        raise differs("rule", rules, hint="mix what ran alike: a plan is for one rule")
+    parts = tuple(_part(profile, share, confidence) for profile, (_, share) in zip(profiles, shares, strict=True))
     combined = hashlib.sha256("".join(part.profile.sha256 for part in parts).encode()).hexdigest()
     kinds = " + ".join(dict.fromkeys(part.profile.kind for part in parts))
     return Evidence(parts=parts), Source(name=text, reference=text, sha256=combined, facts=(("evidence", kinds),))
