@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from treeopt.catalog import locate
 from treeopt.cost import EngineSteps
 from treeopt.cost.engine import PUBLISHED_EAGER_S
 from treeopt.errors import InputError
@@ -132,6 +135,31 @@ def test_a_plan_remembers_its_cost_table(tmp_path: Path) -> None:
     table.write_text(TABLE.replace("30.0", "9.5"))
     with pytest.raises(InputError, match=r"steps.json \(cost\) has changed"):
         inputs_of(plan)
+
+
+def piped(content: bytes) -> str:
+    """A file that can be read only once, as a shell's `<(command)` is."""
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "wb") as file:
+        file.write(content)
+    return f"/dev/fd/{reader}"
+
+
+def test_the_hash_is_of_what_was_read() -> None:
+    contents = {
+        "hardware": locate("hardware", "h100-sxm").path.read_bytes(),
+        "model": locate("models", "llama-3.1-8b").path.read_bytes(),
+        "cost": TABLE.encode(),
+    }
+    inputs = load_inputs(Names(ranks="example", **{kind: piped(content) for kind, content in contents.items()}))
+    assert inputs.cost_source is not None
+    found = {"hardware": inputs.hardware_source, "model": inputs.model_source, "cost": inputs.cost_source}
+    expected = {kind: hashlib.sha256(content).hexdigest() for kind, content in contents.items()}
+    assert {kind: source.sha256 for kind, source in found.items()} == expected
+    rows = b"batch,k,step_ms\n1,0,7.0\n1,1,8.0\n"
+    served = load_inputs(Names(ranks="example", cost=piped(rows))).cost_source
+    assert served is not None
+    assert served.sha256 == hashlib.sha256(rows).hexdigest()
 
 
 def test_constants_of_another_drafter_are_said() -> None:

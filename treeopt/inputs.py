@@ -7,18 +7,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from treeopt.catalog import DEFAULT_RANKS, file_sha256, locate
+from treeopt.catalog import DEFAULT_RANKS, locate
 from treeopt.cost import (
     EngineSteps,
     Hardware,
     ModelShape,
     ModelStep,
-    load_hardware,
     load_model,
     parse_drafter,
 )
 from treeopt.cost.base import StepCost
 from treeopt.cost.experts import MAX_SKEW
+from treeopt.cost.hardware import hardware_document
+from treeopt.cost.model import model_document
 from treeopt.cost.table import TableStep
 from treeopt.errors import FileFormatError, InputError
 from treeopt.evidence import Evidence, Part
@@ -131,7 +132,10 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
     """
     hardware_at, model_at = locate("hardware", names.hardware), locate("models", names.model)
     evidence, ranks_source = load_evidence(names.ranks, confidence=confidence)
-    hardware, model = load_hardware(hardware_at.path), _skewed(load_model(model_at.path), names.expert_skew)
+    # Read once, so that the hash is of what was used: a pipe has nothing to give a second time.
+    hardware_file, model_file = hardware_document(hardware_at.path), model_document(model_at.path)
+    hardware = Hardware.from_document(hardware_file)
+    model = _skewed(ModelShape.from_document(model_file), names.expert_skew)
     drafter = parse_drafter(names.drafter, load_model=lambda name: load_model(locate("models", name).path))
     engine = (hardware.engine_steps or EngineSteps()).with_captures(names.capture_tokens, names.capture_limit)
     kernels = ModelStep(
@@ -152,7 +156,7 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
         hardware_source=Source(
             name=hardware.name,
             reference=hardware_at.reference,
-            sha256=file_sha256(hardware_at.path),
+            sha256=hardware_file.sha256,
             facts=(
                 ("source", hardware.source),
                 ("ridge_tokens", ridge),
@@ -163,12 +167,12 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
         model_source=Source(
             name=model.name,
             reference=model_at.reference,
-            sha256=file_sha256(model_at.path),
+            sha256=model_file.sha256,
             facts=(("dtype", names.dtype), ("tp", names.tp), *_given(names, "expert_skew")),
         ),
         kernels=kernels,
         cost=kernels if table is None else table.step(carried_by=kernels),
-        cost_source=None if names.cost is None else _cost_source(names.cost),
+        cost_source=None if table is None else Source(name=table.name, reference=str(names.cost), sha256=table.sha256),
         cost_findings=() if table is None else table.findings,
     )
 
@@ -177,11 +181,6 @@ def _cost_table(name: str) -> CostTable:
     from treeopt.cost.tables.loading import load_cost_table  # imports all readers of step times
 
     return load_cost_table(Path(name))
-
-
-def _cost_source(file: str) -> Source:
-    path = Path(file)
-    return Source(name=path.name, reference=file, sha256=file_sha256(path))
 
 
 def _given(names: Names, *options: str) -> list[tuple[str, Any]]:
