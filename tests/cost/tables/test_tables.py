@@ -119,6 +119,16 @@ def test_rows_of_served_chains_are_a_table_too(tmp_path: Path) -> None:
         load_cost_table(path)
 
 
+def test_rows_in_json_lines_are_a_table(load) -> None:
+    run = {"batch_size": 1, "topk": 1, "acc_length": 1.5}
+    runs = [
+        {**run, "steps": 0, "num_draft_tokens": 0, "step_time": 0.0045},
+        {**run, "steps": 2, "num_draft_tokens": 3, "step_time": 0.0056},
+    ]
+    table = load("\n".join(map(json.dumps, runs))).table
+    assert table.seconds(np.array(1), np.array(3), np.array(2)) == pytest.approx(0.0056)
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations(("9.41", "9.5", "9.9"))))
 def test_points_measured_again_are_their_median_in_any_order(load, order: tuple[str, ...]) -> None:
     table = load("batch,k,step_ms\n1,0,6.87\n" + "".join(f"1,3,{ms}\n" for ms in order)).table

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -50,7 +52,7 @@ class _Found(NamedTuple):
 
 
 def _read(path: Path, text: str) -> _Found:
-    if is_csv(text):
+    if is_csv(text) or _is_json_lines(text):
         return _served(path, text)
     document = parse_document(text, name=str(path), what="cost table")
     keys = document.value if isinstance(document.value, dict) else {}
@@ -62,6 +64,15 @@ def _read(path: Path, text: str) -> _Found:
         found = read_vllm_table(document.root)
         return _Found(found.table, found.findings)
     return _served(path, text)
+
+
+def _is_json_lines(text: str) -> bool:
+    """Whether the first line is a JSON value of its own, as in benchmarks' JSONL; tables are one value in all."""
+    first, _, more = text.lstrip().partition("\n")
+    with contextlib.suppress(ValueError, RecursionError):
+        json.loads(first)
+        return bool(more.strip())
+    return False
 
 
 def _served(path: Path, text: str) -> _Found:
