@@ -17,6 +17,7 @@ from treeopt.inputs import Names, inputs_of, load_inputs
 from treeopt.plan_file import load_plan
 from treeopt.planner import make_plan
 from treeopt.question import Question
+from treeopt.ranks.replay import ALL_POSITIONS_FLATTER
 
 
 def test_captured_graphs_and_skew_reach_the_price() -> None:
@@ -87,6 +88,13 @@ def test_a_mixture_is_of_one_rule(tmp_path: Path) -> None:
     assert inputs.rule == "typical"
     assert any("typical acceptance" in note for note in inputs.notes(1, 2048))
     assert load_inputs(Names(ranks=str(silent))).rule == "greedy"
+
+
+def test_ranks_counted_over_all_positions_are_said_to_flatter(tmp_path: Path) -> None:
+    path = profile(tmp_path, "counted")
+    path.write_text(path.read_text() + "conditions: {sampling: all-positions}\n")
+    notes = load_inputs(Names(ranks=str(path))).notes(1, 2048)
+    assert sum(f"ranks counted: {ALL_POSITIONS_FLATTER}" in note for note in notes) == 1
 
 
 def test_notes_name_the_limits_of_the_numbers_once() -> None:

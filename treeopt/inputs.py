@@ -26,6 +26,7 @@ from treeopt.evidence import Evidence, Part
 from treeopt.plan import Plan, Source
 from treeopt.ranks.intervals import MIN_DOCUMENTS
 from treeopt.ranks.profile import RankProfile, TraceSource, differs, load_profile, stated
+from treeopt.ranks.replay import ALL_POSITIONS_FLATTER
 from treeopt.ranks.rules import APPROXIMATE_RULES, GREEDY
 from treeopt.ranks.trace import Trace, TraceFile
 
@@ -97,8 +98,8 @@ class Inputs:
                 found.append(f"ranks {part.name}: {part.profile.note}")
             if part.trace is None and part.profile.conditions.sampling == "all-positions":
                 found.append(
-                    f"ranks {part.name}: counted over all positions, without documents: a decoder gets 2 to 7 % less, "
-                    "and the interval is several times too narrow; give a trace with doc_id and pos"
+                    f"ranks {part.name}: {ALL_POSITIONS_FLATTER}, and without documents, so that the interval "
+                    "is several times too narrow; give a trace with doc_id and pos"
                 )
             if part.trace is not None and part.trace.documents < MIN_DOCUMENTS:
                 found.append(f"ranks {part.name}: {part.trace.documents} documents are too few for an interval")
