@@ -12,11 +12,10 @@ from treeopt.errors import InputError
 from treeopt.frontier import Limits
 from treeopt.latency import NO_LIMIT, Latency
 from treeopt.plan_bucket import Alternative, Bucket, Category, EngineLoss, Estimate
+from treeopt.ranks.rules import EXACT_RULES
 from treeopt.tree import DraftTree
 
 __all__ = [
-    "APPROXIMATE_RULES",
-    "EXACT_RULES",
     "FORMAT",
     "Alternative",
     "Bucket",
@@ -31,8 +30,6 @@ __all__ = [
 ]
 
 FORMAT: Final = "treeopt.plan/1"
-EXACT_RULES: Final = ("greedy", "target-sample", "recursive-rejection")
-APPROXIMATE_RULES: Final = ("typical",)
 
 
 @dataclass(frozen=True, kw_only=True)
