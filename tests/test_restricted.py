@@ -17,7 +17,7 @@ from treeopt.engines.format import Setup
 from treeopt.engines.registry import ENGINES, find_engine
 from treeopt.engines.schedule import chain_length
 from treeopt.engines.source import parse_source
-from treeopt.errors import FileFormatError, SearchError
+from treeopt.errors import FileFormatError, InputError, SearchError
 from treeopt.frontier import Limits
 from treeopt.inputs import Inputs, Names, load_inputs
 from treeopt.plan import Plan
@@ -191,6 +191,12 @@ def test_a_format_that_does_not_know_the_drafter_is_left_out(table: Inputs) -> N
     assert plan.engine is not None
     assert [f.format for f in plan.engine.formats] == ["schedule"]
     export(plan, target.engine, Setup(drafter="ngram"))
+
+
+def test_a_drafter_that_the_release_has_not_is_refused(table: Inputs) -> None:
+    with pytest.raises(InputError, match=r"vLLM runs no medusa drafter from 0\.33\.0 on"):
+        make_plan(QUESTION, table, command="x", target=Target.find("vllm==0.33.0", drafter="medusa"))
+    make_plan(QUESTION, table, command="x", target=Target.find("vllm==0.32.0", drafter="medusa"))
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from treeopt.cost.base import StepCost
 from treeopt.engines.format import Setup
 from treeopt.engines.limits import TripleLimits
 from treeopt.engines.registry import EngineAt, find_engine
-from treeopt.engines.schedule import OFF, Schedule, Step, batches_in_words, chain_length, in_words
+from treeopt.engines.schedule import OFF, batches_in_words, chain_length, in_words
 from treeopt.engines.searching import FormatQuestion, format_questions
-from treeopt.errors import InputError, SearchError, TreeoptError, UnknownNameError
+from treeopt.errors import SearchError, TreeoptError
 from treeopt.evidence import Evidence
 from treeopt.question import Objective, Point, Question
 from treeopt.ranks.intervals import Interval
@@ -113,17 +113,19 @@ def restricted_search(
 
     Raises:
         SearchError: the limits leave nothing that the engine loads.
-        UnknownNameError: the engine does not run the drafter.
+        InputError: the engine does not run the drafter.
     """
     found: list[Restricted] = []
     refusals: list[TreeoptError] = []
+    setup = Setup(drafter=target.drafter, release=target.engine.release)
     asked = [format_questions(question, target.engine, allow_off=target.allow_off) for question in questions]
     for forms in zip(*asked, strict=True):
+        if (unknown := forms[0].format.refusal(setup)) is not None:
+            refusals.append(unknown)
+            continue
         try:
             settled = [s for f in forms for s in settled_search(f.question, evidence, cost, seed=seed)]
-            for f in forms:
-                _check_drafter(f, settled, target)
-        except (SearchError, UnknownNameError) as error:
+        except SearchError as error:
             refusals.append(error)
             continue
         losses = [lost for f in forms for lost in _losses(f.question, free, settled, evidence, cost, seed)]
@@ -131,21 +133,6 @@ def restricted_search(
     if not found:
         raise refusals[0]
     return sorted(found, key=lambda r: (sum(not s.choice.meets_limit for s in r.settled), r.worst, r.mean))
-
-
-def _check_drafter(form: FormatQuestion, settled: Sequence[Settled], target: Target) -> None:
-    """Refuse a format that does not know the drafter; what else keeps it from being written, the export says."""
-    own = [s.choice for s in settled if s.question.context == form.question.context]
-    starts = [1, *(choice.batch_min for choice in own[1:])]
-    steps = tuple(Step(start, choice.draft) for start, choice in zip(starts, own, strict=True))
-    setup = Setup(drafter=target.drafter, release=target.engine.release)
-    try:
-        form.format.write(Schedule(steps=steps, covers=own[-1].batch_max), setup)
-    except UnknownNameError as error:
-        error.hint = error.hint.partition("; or ")[0]  # an export may be told the engine's own word, a search not
-        raise
-    except InputError:
-        return
 
 
 def _losses(
