@@ -73,6 +73,11 @@ class Restricted:
         return sum(lost.share for lost in self.losses) / len(self.losses)
 
     @property
+    def order(self) -> tuple[int, float, float]:
+        """Less is better: buckets that miss a limit, then the largest loss, then the mean."""
+        return sum(not s.choice.meets_limit for s in self.settled), self.worst, self.mean
+
+    @property
     def drafts(self) -> str:
         """What is drafted at which batch sizes, in words."""
         several = len({s.question.context for s in self.settled}) > 1
@@ -132,7 +137,7 @@ def restricted_search(
         found.append(Restricted(form=forms[0], settled=tuple(settled), losses=tuple(losses)))
     if not found:
         raise refusals[0]
-    return sorted(found, key=lambda r: (sum(not s.choice.meets_limit for s in r.settled), r.worst, r.mean))
+    return sorted(found, key=lambda r: r.order)
 
 
 def _losses(

@@ -59,6 +59,14 @@ def test_a_format_without_loss_is_preferred(planned: Planned) -> None:
     assert chain_length(today.schedule.only) == 2  # type: ignore[arg-type]
 
 
+def test_a_format_without_loss_is_preferred_even_to_one_that_gains(planned: Planned) -> None:
+    """A chain that is faster at the largest batch size is not what the plan says."""
+    plan = planned(Part(1, 8, DraftTree.from_widths([2, 2]), 400.0, 2, 420.0, 100.0))
+    assert export(plan, find_engine("vllm==0.20.2"), Setup()).format == "token-tree"
+    chain_only = export(plan, find_engine("vllm"), Setup())
+    assert [x.share for x in chain_only.losses] == [pytest.approx(-0.05)]
+
+
 def test_off_is_written_by_the_format_that_can_be_off(planned: Planned) -> None:
     """One length for all batch sizes fits too, but loses more."""
     parts = (
