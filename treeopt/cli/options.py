@@ -64,6 +64,15 @@ def parse_batches(text: str, *, what: str = "batch size", option: str = "--batch
     return tuple(sorted(sizes))
 
 
+def parse_captures(text: str | None) -> tuple[int, ...] | None:
+    """The sizes of --capture-sizes; None where it is not given.
+
+    Raises:
+        InputError: see `parse_batches`.
+    """
+    return parse_batches(text, what="captured size", option="--capture-sizes") if text else None
+
+
 def _is_size(text: str) -> bool:
     return text.isdecimal() and len(text) < 10
 

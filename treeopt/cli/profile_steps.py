@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from treeopt.cli.options import Context, Drafter, Dtype, Hardware, Model, Tp, parse_batches
+from treeopt.cli.options import Context, Drafter, Dtype, Hardware, Model, Tp, parse_batches, parse_captures
 from treeopt.inputs import Names
 from treeopt.question import DEFAULT_CONTEXT
 
@@ -134,9 +134,7 @@ def served(
         dtype=dtype,
         tp=tp,
         context=context,
-        capture_tokens=parse_batches(capture_sizes, what="captured size", option="--capture-sizes")
-        if capture_sizes
-        else (),
+        capture_tokens=parse_captures(capture_sizes) or (),
     )
 
 

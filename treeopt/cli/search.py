@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treeopt.cli.options import DRAFTERS, Dtype, Hardware, Json, Model, PlanOut, Tp, command_line, parse_batches
+from treeopt.cli.options import (
+    DRAFTERS,
+    Dtype,
+    Hardware,
+    Json,
+    Model,
+    PlanOut,
+    Tp,
+    command_line,
+    parse_batches,
+    parse_captures,
+)
 from treeopt.errors import InputError
 from treeopt.inputs import Names
 from treeopt.question import DEFAULT_CONTEXT
+
+if TYPE_CHECKING:
+    from treeopt.plan import Plan
 
 
 def search(
@@ -140,7 +154,6 @@ def search(
         ),
         sharing=Sharing(max_loss=sharing_loss, max_trees=max_trees),
     )
-    captured = parse_batches(capture_sizes, what="captured size", option="--capture-sizes") if capture_sizes else None
     target = None if engine is None else Target.find(engine, allow_off=allow_off, drafter=drafter)
     names = Names(
         ranks=mix or ranks,
@@ -149,7 +162,7 @@ def search(
         drafter=drafter or (Names.drafter if target is None else target.drafter),
         dtype=dtype,
         tp=tp,
-        capture_tokens=captured,
+        capture_tokens=parse_captures(capture_sizes),
         capture_limit=capture_limit,
         expert_skew=expert_skew,
         cost=cost,
@@ -164,16 +177,19 @@ def search(
     if out is not None:
         refuse_overwriting(out, *inputs.files)
         plan.save(out)
+    _report(plan, json)
+    console.notes([*plan.notes, *([f"wrote {out}"] if out is not None else [])])
+
+
+def _report(plan: Plan, json: bool) -> None:
     if json:
         typer.echo(plan.json())
-    else:
-        from treeopt.render import bucket_table, one_bucket, plan_heading
+        return
+    from treeopt.cli import console
+    from treeopt.render import bucket_table, one_bucket, plan_heading
 
-        one = len(plan.buckets) == 1
-        console.result(plan_heading(plan), one_bucket(plan.buckets[0]) if one else bucket_table(plan, console.width()))
-    console.notes(plan.notes)
-    if out is not None:
-        console.notes([f"wrote {out}"])
+    one = len(plan.buckets) == 1
+    console.result(plan_heading(plan), one_bucket(plan.buckets[0]) if one else bucket_table(plan, console.width()))
 
 
 def _contexts(text: str | None) -> tuple[int, ...]:
