@@ -30,6 +30,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from treeopt.engines.dynamic_tree import SGLANG, Triple
+from treeopt.engines.sglang import SGLANG as ENGINE
 from treeopt.engines.sglang_abi import FlatTree, encode, filled_up, pool_size
 from treeopt.errors import InputError
 from treeopt.extras import require
@@ -37,7 +38,6 @@ from treeopt.plan import Bucket, Plan
 from treeopt.plan_file import load_plan
 
 PLAN_VARIABLE: Final = "TREEOPT_SGLANG_PLAN"
-TESTED_VERSION: Final = "0.5.23"
 _SELECT: Final = "sglang.srt.speculative.spec_utils.select_top_k_tokens"
 _ORGANIZE: Final = "sglang.srt.speculative.eagle_utils.organize_draft_results"
 
@@ -190,7 +190,7 @@ def _hooks() -> Any:
         return importlib.import_module("sglang.srt.plugins.hook_registry")
     except ImportError as error:
         raise InputError(
-            f"SGLang's plugin hooks cannot be imported: {error}", hint=f"pip install sglang=={TESTED_VERSION}"
+            f"SGLang's plugin hooks cannot be imported: {error}", hint=f"pip install sglang=={ENGINE.checked}"
         ) from error
 
 
