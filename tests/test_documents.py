@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treeopt.documents import dump_yaml, parse_document, read_document, write_atomically
+from treeopt.documents import check_writable, dump_yaml, parse_document, read_document, write_atomically
 from treeopt.errors import FileFormatError, InputError
 
 TEXT = """\
@@ -137,6 +137,26 @@ def test_writing_where_nobody_can(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a directory"):
         write_atomically(tmp_path, "x", what="plan")
     assert os.listdir(tmp_path) == []
+
+
+def test_what_cannot_be_written_is_refused_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, device = tmp_path / "plan.yaml", Path(os.devnull)
+    file.write_text("old")
+    for right in (file, tmp_path / "new.yaml", device):
+        check_writable(right, what="plan")
+    for wrong, words in (
+        (tmp_path / "no" / "plan.yaml", "no: no such file or directory"),
+        (tmp_path, "is a directory"),
+        (file / "plan.yaml", "cannot write it: not a directory"),
+    ):
+        with pytest.raises(InputError, match=words):
+            check_writable(wrong, what="plan")
+    assert os.listdir(tmp_path) == ["plan.yaml"]
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path) != tmp_path)  # root may write anything
+    check_writable(device, what="plan")
+    for wrong in (file, tmp_path / "new.yaml"):
+        with pytest.raises(InputError, match="cannot write it: permission denied"):
+            check_writable(wrong, what="plan")
 
 
 def test_read_only_files_are_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,6 +189,38 @@ def os_error(error: OSError, path: Path, *, what: str, verb: str) -> InputError:
     return InputError(f"{path}: cannot {verb} it: {reason}", hint=f"give a {what} that you may {verb}")
 
 
+def check_writable(path: Path, *, what: str) -> None:
+    """Refuse, before the work is done, a path that `write_atomically` would refuse after it.
+
+    Raises:
+        InputError: the folder is missing or not writable, or `path` is a directory.
+    """
+    try:
+        _must_take_a_file(path)
+    except (OSError, RuntimeError) as error:
+        raise _write_error(error, path, what=what) from error
+
+
+def _must_take_a_file(path: Path) -> None:
+    path = path.resolve() if path.is_symlink() else path
+    if path.is_dir():
+        raise IsADirectoryError(path)
+    if path.exists() and not os.access(path, os.W_OK):
+        raise PermissionError(13, "permission denied")
+    if not path.parent.exists():
+        raise FileNotFoundError(path)
+    if not path.parent.is_dir():
+        raise NotADirectoryError(20, "not a directory")
+    # What is no regular file is written to, not replaced: its folder does not matter.
+    if (path.is_file() or not path.exists()) and not os.access(path.parent, os.W_OK | os.X_OK):
+        raise PermissionError(13, "permission denied")
+
+
+def _write_error(error: OSError | RuntimeError, path: Path, *, what: str) -> InputError:
+    known = error if isinstance(error, OSError) else OSError(str(error))  # RuntimeError: links in a circle
+    return os_error(known, path, what=what, verb="write")
+
+
 def write_atomically(path: Path, data: str | bytes, *, what: str) -> None:
     """Replace `path` by `data`, or leave everything as it was.
 
@@ -202,14 +234,11 @@ def write_atomically(path: Path, data: str | bytes, *, what: str) -> None:
     raw = data.encode() if isinstance(data, str) else data
     temporary: str | None = None
     try:
+        _must_take_a_file(path)
         path = path.resolve() if path.is_symlink() else path
-        if path.is_dir():
-            raise IsADirectoryError(path)
         if path.exists() and not path.is_file():
             path.write_bytes(raw)
             return
-        if path.exists() and not os.access(path, os.W_OK):
-            raise PermissionError(13, "permission denied")
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         with os.fdopen(handle, "wb") as file:
             file.write(raw)
@@ -218,9 +247,8 @@ def write_atomically(path: Path, data: str | bytes, *, what: str) -> None:
         os.chmod(temporary, _mode_for(path))
         os.replace(temporary, path)
         temporary = None
-    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
-        known = error if isinstance(error, OSError) else OSError(str(error))
-        raise os_error(known, path, what=what, verb="write") from error
+    except (OSError, RuntimeError) as error:
+        raise _write_error(error, path, what=what) from error
     finally:
         if temporary is not None:
             with contextlib.suppress(OSError):

@@ -10,7 +10,8 @@ from typing import Final, Literal
 
 from treeopt.benchmark.lanes import Subject
 from treeopt.benchmark.texts import PROMPTS
-from treeopt.collect.models import CausalModel, Encoder, check_same_vocabulary
+from treeopt.collect.drafters import check_pair
+from treeopt.collect.models import CausalModel, Encoder
 from treeopt.collect.prompts import Prompt, read_prompts
 from treeopt.collect.settings import Draft, parse_draft
 from treeopt.decode.decoder import Decoding
@@ -77,8 +78,7 @@ class Request:
             InputError: a file or model cannot be read, or drafter and target do not go together.
         """
         encoder = Encoder.load(self.target)
-        if self.drafter.kind == "model":
-            check_same_vocabulary(encoder, Encoder.load(self.drafter.argument))
+        check_pair(self.drafter, encoder)
         prompts = [encoder.encode(prompt, max_new_tokens=self.new_tokens) for prompt in self._prompts()]
         dtype = _LOADED_AS.get(dict(plan.model.facts).get("dtype", ""), "auto") if self.dtype == "auto" else self.dtype
         target = HuggingFaceModel(CausalModel.load(self.target, device=self.device, dtype=dtype))

@@ -8,9 +8,9 @@ import numpy as np
 
 from treeopt.collect.guesses import DenseGuesses, Guesses
 from treeopt.collect.medusa import MedusaDrafter
-from treeopt.collect.models import CausalModel, Encoder, Probabilities, check_same_vocabulary
+from treeopt.collect.models import CausalModel, Encoder, Probabilities, check_exit, check_same_vocabulary
 from treeopt.collect.ngram import NgramDrafter
-from treeopt.collect.settings import Settings
+from treeopt.collect.settings import Draft, Settings
 from treeopt.ranks.model import IntArray
 
 
@@ -44,14 +44,16 @@ class ModelDrafter:
         return (DenseGuesses(_fitted(found, self._vocabulary_size)),)
 
 
-def check_pair(settings: Settings, target: Encoder) -> None:
-    """Refuse what the drafter's small files already rule out, before weights are loaded.
+def check_pair(draft: Draft, target: Encoder) -> None:
+    """Refuse what the small files of drafter and target already rule out, before weights are loaded.
 
     Raises:
-        InputError: it is not there, or has another vocabulary than the target.
+        InputError: it is not there, has another vocabulary than the target, or exits where the target has no layer.
     """
-    if settings.drafter.kind == "model":
-        check_same_vocabulary(target, Encoder.load(settings.drafter.argument))
+    if draft.kind == "model":
+        check_same_vocabulary(target, Encoder.load(draft.argument))
+    if draft.kind == "early-exit" and target.layers is not None:
+        check_exit(draft.number, target.layers)
 
 
 def load_drafter(settings: Settings, target: CausalModel) -> Drafter:

@@ -17,7 +17,7 @@ from treeopt.collect.models import Encoder
 from treeopt.collect.prompts import read_prompts
 from treeopt.collect.record import Document, Recorder, to_npz
 from treeopt.collect.settings import Settings
-from treeopt.documents import os_error, read_text, write_atomically
+from treeopt.documents import check_writable, os_error, read_text, write_atomically
 from treeopt.errors import InputError
 from treeopt.ranks.profile import Conditions
 
@@ -72,10 +72,7 @@ class Job:
             raise InputError(f"{self.documents_per_part} documents per part", hint="give 1 or more")
         if self.out.suffix != ".npz":
             raise InputError(f"{self.out}: a trace is written as .npz", hint="end the name with .npz")
-        if self.out.is_dir():
-            raise os_error(IsADirectoryError(), self.out, what="trace", verb="write")
-        if not self.out.parent.is_dir():
-            raise os_error(FileNotFoundError(), self.out, what="trace", verb="write")
+        check_writable(self.out, what="trace")
 
     @property
     def folder(self) -> Path:
@@ -125,7 +122,7 @@ class Job:
             InputError: the prompts are wrong, the drafter does not go with the target, or the folder cannot be written
                 or belongs to another job.
         """
-        check_pair(self.settings, self._encoder)
+        check_pair(self.settings.drafter, self._encoder)
         _ = self.parts
         manifest = self.folder / "job.json"
         try:

@@ -87,6 +87,11 @@ class Encoder:
         """Every token's text and number."""
         return dict(self._tokenizer.get_vocab())
 
+    @property
+    def layers(self) -> int | None:
+        """How many layers the model has, where its configuration says so."""
+        return getattr(self._config, "num_hidden_layers", None)
+
     @cached_property
     def _tokenizer(self) -> Any:
         return self._files.load(require("transformers", extra="hf").AutoTokenizer.from_pretrained)
@@ -221,8 +226,7 @@ class CausalModel:
         Raises:
             InputError: not fewer layers than it has, or an architecture whose layers are not found.
         """
-        if not 1 <= layers < self.layers:
-            raise InputError(f"early exit after {layers} of {self.layers} layers", hint="exit before the last layer")
+        check_exit(layers, self.layers)
         base = self._model.base_model
         name = next((name for name in _LAYERS if hasattr(base, name)), None)
         if name is None or base is self._model:
@@ -240,6 +244,16 @@ def as_probabilities(logits: Any, temperature: float) -> Probabilities:
     """`[n, V]` torch logits to probabilities; temperature 0, which has none, gives those of temperature 1."""
     scaled = logits.float() / (temperature or 1.0)
     return np.asarray(scaled.softmax(-1).cpu().numpy(), dtype=np.float32)
+
+
+def check_exit(layers: int, of: int) -> None:
+    """An early exit must leave layers out.
+
+    Raises:
+        InputError: not from 1 to one less than the target has.
+    """
+    if not 1 <= layers < of:
+        raise InputError(f"early exit after {layers} of {of} layers", hint="exit before the last layer")
 
 
 def check_same_vocabulary(target: Encoder, draft: Encoder) -> None:
