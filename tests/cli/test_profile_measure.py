@@ -111,7 +111,7 @@ def test_wrong_options(  # type: ignore[no-untyped-def]
 
 
 def test_where_the_files_go(run, wrong, tmp_path: Path, model: Path) -> None:  # type: ignore[no-untyped-def]
-    wrong(run("profile", "--out", tmp_path / "no" / "mine.yaml", *SMALL), "no: no such directory")
+    wrong(run("profile", "--out", tmp_path / "no" / "mine.yaml", *SMALL), "no: no such file or directory")
     wrong(run("profile", "--out", model, "--model", model, *SMALL), "is an input of this command")
     missing = run("profile", "--seed", "1")
     assert (missing.code, missing.out) == (2, "")
@@ -121,6 +121,52 @@ def test_where_the_files_go(run, wrong, tmp_path: Path, model: Path) -> None:  #
 @pytest.mark.skipif("__import__('torch').cuda.is_available()", reason="there is a GPU")
 def test_no_gpu(run, wrong, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     wrong(run("profile", "--out", tmp_path / "mine.yaml", "--device", "cuda"), "torch finds no CUDA device")
+
+
+def test_an_interrupted_run_says_what_is_kept(  # type: ignore[no-untyped-def]
+    run, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from treeopt.profiling import measure
+
+    def two(left, *args, **options):  # type: ignore[no-untyped-def]
+        for i, done in enumerate(timed(left, *args, **options)):
+            if i == 2:
+                raise KeyboardInterrupt
+            yield done
+
+    timed = measure.timed
+    monkeypatch.setattr(measure, "timed", two)
+    out = tmp_path / "mine.yaml"
+    ran = run("profile", "--out", out, "--model", model, *SMALL)
+    assert ran.code == 130
+    rows = tmp_path / "mine.rows.jsonl"
+    assert f"note: interrupted: {rows} keeps what was timed; the same command goes on from there" in ran.err
+    assert rows.exists()
+    rows.unlink()
+    monkeypatch.setattr(measure, "timed", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert "interrupted: nothing was timed yet" in run("profile", "--out", out, "--model", model, *SMALL).err
+
+
+def test_the_last_line_of_progress_counts_all_points(capsys: pytest.CaptureFixture[str]) -> None:
+    from treeopt.cli import profile_measure
+    from treeopt.cost.dtype import Dtype
+    from treeopt.profiling.points import Point
+    from treeopt.profiling.session import Schedule
+
+    points = (Point(operator="gemm", dtype=Dtype.FP32, sizes=(), traffic_bytes=1, flops=1),) * 3
+    with pytest.MonkeyPatch.context() as patch:
+        seconds = iter((0.0, 4.0, 12.0, 30.0, 31.0))
+        patch.setattr(profile_measure.time, "monotonic", lambda: next(seconds))
+        with profile_measure._lines(Schedule(points=points, left=points, seconds=9.0)) as advance:
+            for _ in points:
+                advance(3.0)
+    assert capsys.readouterr().err.splitlines() == [
+        "timed 2 of 3 points, about 6 s left",
+        "timed 3 of 3 points in 31 s",
+    ]
+    with profile_measure._lines(Schedule(points=points, left=points, seconds=9.0)) as advance:
+        advance(3.0)
+    assert capsys.readouterr().err == ""  # a short run says nothing
 
 
 def test_a_killed_run_goes_on(run, tmp_path: Path, model: Path) -> None:  # type: ignore[no-untyped-def]

@@ -71,15 +71,23 @@ def collect(
         documents_per_part=documents_per_part,
     )
     job.start()
-    with _progress(job.documents) as advance:
-        if ray is None:
-            run(job, advance=advance)
-        else:
-            from treeopt.collect.ray_pool import run_on_ray
+    from treeopt.cli import console
 
-            run_on_ray(job, address=ray, workers=workers, advance=advance)
-    job.finish()
+    with console.if_interrupted(lambda: _kept(job)):
+        with _progress(job.documents) as advance:
+            if ray is None:
+                run(job, advance=advance)
+            else:
+                from treeopt.collect.ray_pool import run_on_ray
+
+                run_on_ray(job, address=ray, workers=workers, advance=advance)
+        job.finish()
     _report(job, json)
+
+
+def _kept(job: Job) -> str:
+    done = len(job.parts) - len(job.missing())
+    return f"{job.folder} keeps {done} of {len(job.parts)} parts; the same command goes on with the rest"
 
 
 def _report(job: Job, json: bool) -> None:
@@ -90,7 +98,8 @@ def _report(job: Job, json: bool) -> None:
         typer.echo(json_format.dumps(summary, indent=2))
         return
     console.result(f"{summary['documents']} documents, {summary['positions']} positions, depth {summary['depth']}")
-    rates = ", ".join(f"{rate:.3f}" for rate in summary["top_guess_right"])
+    # No text is as long as the deepest guesses where fewer tokens are written than guessed ahead.
+    rates = ", ".join("-" if rate is None else f"{rate:.3f}" for rate in summary["top_guess_right"])
     console.result(f"top guess right at depth 1, 2, ...: {rates}")
     console.notes([f"wrote {job.out}"])
 

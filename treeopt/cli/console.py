@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console, RenderableType
@@ -14,17 +15,15 @@ _PIPE_WIDTH = 160
 
 def result(*parts: RenderableType) -> None:
     """Print the answer."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_PIPE_WIDTH)
+    console = Console(highlight=False, width=width())
     for part in parts:
         console.print(part, soft_wrap=isinstance(part, str), markup=False)
 
 
 def width() -> int:
-    """Columns that a table may take."""
+    """Columns that a table may take: the terminal's, or what COLUMNS says."""
     console = Console()
-    return console.width if console.is_terminal else _PIPE_WIDTH
+    return console.width if console.is_terminal or os.environ.get("COLUMNS") else _PIPE_WIDTH
 
 
 def notes(warnings: Iterable[str]) -> None:
@@ -32,6 +31,16 @@ def notes(warnings: Iterable[str]) -> None:
     console = Console(stderr=True, highlight=False)
     for warning in warnings:
         console.print(f"note: {warning}", style="dim", markup=False, soft_wrap=True)
+
+
+@contextmanager
+def if_interrupted(kept: Callable[[], str]) -> Iterator[None]:
+    """Where the user interrupts the work, say what is kept of it; the command then ends as interrupted ones do."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        notes([f"interrupted: {kept()}"])
+        raise
 
 
 @contextmanager

@@ -68,6 +68,13 @@ def measure(
     bench = _bench(out, device, model, drafter, tp, dtype, max_tokens, max_context, rows, threads, dry_run, seed)
     from treeopt.cli import console
 
+    with console.if_interrupted(lambda: _kept(bench)):
+        _run(bench, out, budget_s, dry_run, json)
+
+
+def _run(bench: Bench, out: Path, budget_s: float | None, dry_run: bool, json: bool) -> None:
+    from treeopt.cli import console
+
     with console.working("timing the device's ceilings"):
         schedule = bench.schedule(budget_s)
     done, of = len(schedule.points) - len(schedule.left), len(bench.points)
@@ -80,6 +87,12 @@ def measure(
         return
     _time(bench, schedule, budget_s)
     _finish(bench, out, json)
+
+
+def _kept(bench: Bench) -> str:
+    if not bench.rows.path.exists():
+        return "nothing was timed yet"
+    return f"{bench.rows.path} keeps what was timed; the same command goes on from there"
 
 
 def _bench(
@@ -100,16 +113,15 @@ def _bench(
     from treeopt.cost import load_model, parse_drafter
     from treeopt.cost.dtype import Dtype
     from treeopt.cost.hardware import curves_path
-    from treeopt.documents import refuse_overwriting
+    from treeopt.documents import check_writable, refuse_overwriting
     from treeopt.errors import InputError
     from treeopt.profiling.device import find_device
     from treeopt.profiling.measure import Bench, Questions
     from treeopt.profiling.rows import RowFile
 
     rows = rows or out.with_suffix(".rows.jsonl")
-    for path in (out, rows):
-        if not path.parent.is_dir():
-            raise InputError(f"{path.parent}: no such directory", hint="make it first")
+    check_writable(out, what="hardware profile")
+    check_writable(rows, what="file of timing rows")
     if rows.suffix != ".jsonl":
         raise InputError(f"{rows}: timing rows go to a .jsonl file", hint="name it so")
     model_at = locate("models", model).path
@@ -216,7 +228,8 @@ def _progress(schedule: Schedule) -> Iterator[Callable[[float], None]]:
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _lines(schedule)
+        with _lines(schedule) as advance:
+            yield advance
         return
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -227,16 +240,19 @@ def _progress(schedule: Schedule) -> Iterator[Callable[[float], None]]:
         yield lambda expected: bar.update(task, advance=expected, count=f"{next(counts)}/{total} points")
 
 
-def _lines(schedule: Schedule) -> Callable[[float], None]:
+@contextmanager
+def _lines(schedule: Schedule) -> Iterator[Callable[[float], None]]:
     start = last = time.monotonic()
-    done_s, count = 0.0, 0
+    done_s, count, of, said = 0.0, 0, len(schedule.left), False
 
     def advance(expected: float) -> None:
-        nonlocal last, done_s, count
+        nonlocal last, done_s, count, said
         done_s, count, now = done_s + expected, count + 1, time.monotonic()
-        if now - last >= _LINE_EVERY_S:
-            last = now
+        if now - last >= _LINE_EVERY_S and count < of:
+            last, said = now, True
             left_s = (schedule.seconds - done_s) * (now - start) / done_s
-            typer.echo(f"timed {count} of {len(schedule.left)} points, about {left_s:.0f} s left", err=True)
+            typer.echo(f"timed {count} of {of} points, about {left_s:.0f} s left", err=True)
 
-    return advance
+    yield advance
+    if said:
+        typer.echo(f"timed {count} of {of} points in {time.monotonic() - start:.0f} s", err=True)
