@@ -40,7 +40,7 @@ def replay(
         return
     from treeopt.render import replay_table
 
-    console.result(replay_table(rows))
+    console.result(replay_table(rows, console.width()))
     console.notes(
         [
             "replayed: drafts start where the last one ended, as in serving; all positions: a draft at every position, "

@@ -81,7 +81,9 @@ def _verification(found: Verification, json: bool) -> None:
         from treeopt.cli import console
         from treeopt.render.verification import tree_table, verification_heading, verification_table
 
-        console.result(verification_heading(found), "", tree_table(found), "", verification_table(found))
+        console.result(
+            verification_heading(found), "", tree_table(found), "", verification_table(found, console.width())
+        )
         if not found.exact:
             console.notes([f"{found.rule}: what is checked is the step; the output does not follow the target's law"])
     if not found.passed:

@@ -2,16 +2,71 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from treeopt.plan_bucket import Estimate
+from treeopt.ranks.intervals import Interval
+
+_GAP = 2  # columns between two columns of a table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column of a report: text goes to the left and may be folded, numbers go to the right and are never cut."""
+
+    name: str
+    cells: Sequence[str | Text]
+    is_text: bool = False
+
+    @property
+    def width(self) -> int:
+        """What it takes on one line."""
+        return max(cell_len(str(cell)) for cell in (self.name, *self.cells))
 
 
 def plain_table(*columns: str) -> Table:
     """A table without lines; the first column to the left, numbers to the right."""
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, _GAP, 0, 0))
     for i, name in enumerate(columns):
         table.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
+    return table
+
+
+def tables(keys: Sequence[Column], groups: Sequence[Sequence[Column]], width: int) -> RenderableType:
+    """One table; where that is wider than `width`, several below one another, each with the keys first.
+
+    A group's columns belong together and are not parted. Nothing is left out.
+    """
+    parts: list[RenderableType] = []
+    for columns in _packed(keys, groups, width):
+        parts += [*([Text()] if parts else []), _table([*keys, *columns])]
+    return Group(*parts)
+
+
+def _packed(keys: Sequence[Column], groups: Sequence[Sequence[Column]], width: int) -> Iterator[list[Column]]:
+    columns: list[Column] = []
+    for group in groups:
+        widths = [column.width for column in (*keys, *columns, *group)]
+        if columns and sum(widths) + _GAP * (len(widths) - 1) > width:
+            yield columns
+            columns = []
+        columns += group
+    yield columns
+
+
+def _table(columns: Sequence[Column]) -> Table:
+    table = plain_table(*(column.name for column in columns))
+    for made, column in zip(table.columns, columns, strict=True):
+        if column.is_text:
+            made.justify, made.no_wrap, made.overflow = "left", False, "fold"
+    for cells in zip(*(column.cells for column in columns), strict=True):
+        table.add_row(*cells)
     return table
 
 
@@ -30,6 +85,12 @@ def estimate(number: Estimate) -> str:
 def percent(share: float) -> str:
     """A share with its sign."""
     return f"{share + 0.0:+.1%}".replace("-0.0%", "+0.0%")
+
+
+def gain(share: float, interval: Interval | None) -> str:
+    """A share with its sign and interval."""
+    span = "" if interval is None else f" [{percent(interval.low)}, {percent(interval.high)}]"
+    return f"{percent(share)}{span}"
 
 
 def loss(share: float) -> str:

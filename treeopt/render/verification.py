@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from treeopt.decode.checks.checks import Check
-from treeopt.render.text import plain_table
+from treeopt.render.text import Column, plain_table, tables
 from treeopt.verify import Diagnosis, TreeReport, Verification
 
 
@@ -19,21 +20,27 @@ def verification_heading(found: Verification) -> Text:
     return text
 
 
-def verification_table(found: Verification) -> Table:
+def verification_table(found: Verification, width: int) -> RenderableType:
     """One line per check: over all trees, the worst error beside what is allowed."""
-    table = plain_table("check", "cases", "worst error", "allowed", "result", "worst at")
-    for column in (4, 5):
-        table.columns[column].justify = "left"
-    table.columns[5].no_wrap, table.columns[5].overflow = False, "fold"
-    for i in range(len(found.trees[0].checks)):
-        reports = sorted(found.trees, key=lambda tree: _severity(tree.checks[i]), reverse=True)
-        check = reports[0].checks[i]
-        failed = sum(not tree.checks[i].passed for tree in reports)
-        result = Text("ok", style="green") if not failed else Text(f"FAILED in {failed}", style="bold red")
-        cases = sum(tree.checks[i].cases for tree in reports)
-        where = _place(reports[0], check) if check.worst else ""
-        table.add_row(check.name, f"{cases:,}", _error(check, check.worst), _error(check, check.allowed), result, where)
-    return table
+    checks = range(len(found.trees[0].checks))
+    worst = [max(found.trees, key=lambda tree: _severity(tree.checks[i])) for i in checks]
+    at = [tree.checks[i] for i, tree in enumerate(worst)]
+    failed = [sum(not tree.checks[i].passed for tree in found.trees) for i in checks]
+    results = [Text(f"FAILED in {n}", style="bold red") if n else Text("ok", style="green") for n in failed]
+    places = [_place(tree, check) if check.worst else "" for tree, check in zip(worst, at, strict=True)]
+    numbers = [
+        Column(name="cases", cells=[f"{sum(tree.checks[i].cases for tree in found.trees):,}" for i in checks]),
+        Column(name="worst error", cells=[_error(check, check.worst) for check in at]),
+        Column(name="allowed", cells=[_error(check, check.allowed) for check in at]),
+    ]
+    return tables(
+        [Column(name="check", cells=[check.name for check in at], is_text=True)],
+        [
+            [*numbers, Column(name="result", cells=results, is_text=True)],
+            [Column(name="worst at", cells=places, is_text=True)],
+        ],
+        width,
+    )
 
 
 def tree_table(found: Verification) -> Table:

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from render.test_text import printed
+
+from treeopt.compare import Comparison
+from treeopt.ranks.intervals import Interval
+from treeopt.render.comparisons import comparison_table, replay_table
+from treeopt.replaying import Replayed
+from treeopt.search import Priced
+
+
+def compared(gain: float, interval: Interval | None) -> Comparison:
+    plan, other = (
+        Priced(nodes=2, depth=1, expected_tokens=1.5, step_time_s=1.0, tokens_per_s=rate) for rate in (1 + gain, 1.0)
+    )
+    return Comparison(batch=2, context=1, rival="x", plan=plan, other=other, interval=interval, unmeasured=0)
+
+
+def said(gain: float, interval: Interval | None) -> str:
+    return printed(comparison_table([compared(gain, interval)]), 100)[-1].split("  ")[-1]
+
+
+def test_no_verdict_without_an_interval() -> None:
+    assert said(-0.2, Interval(-0.3, -0.1)) == "worse"
+    assert said(-0.2, None) == "no interval"
+    assert said(0.2, None) == "no interval"
+    assert said(0.0, None) == "tie"  # the same drafts
+
+
+def replayed(low: float | None) -> Replayed:
+    return Replayed(
+        batch_min=9,
+        batch_max=64,
+        context_min=1,
+        context_max=2048,
+        nodes=46,
+        tokens_per_step=2.0,
+        low=low,
+        high=2.072,
+        all_positions=2.045,
+        steps=5324123.0,
+        documents=30,
+        predicted=1.997,
+        dynamic_gain=0.103,
+        dynamic_upper=0.296,
+    )
+
+
+def test_a_replay_at_80_columns_has_every_number() -> None:
+    lines = printed(replay_table([replayed(1.933), replayed(None)], 80), 80)
+    assert max(map(len, lines)) <= 80
+    assert [line.startswith(("batch", "9-64", "")) for line in lines] == [True] * 7
+    text = " ".join(lines)
+    for word in (
+        "95 % interval",
+        "[1.933, 2.072]",
+        "too few documents",
+        "-0.1%",
+        "2.045",
+        "5,324,123",
+        "+10.3%",
+        "+29.6%",
+    ):
+        assert word in text
+    assert len(printed(replay_table([replayed(1.933)], 160), 160)) == 2
