@@ -134,8 +134,8 @@ def priced(rate: float) -> Priced:
     return Priced(nodes=2, depth=1, expected_tokens=1.0, step_time_s=1.0, tokens_per_s=rate)
 
 
-def compared(gain: float, half_width: float) -> Comparison:
-    interval = Interval(gain - half_width, gain + half_width)
+def compared(gain: float, half_width: float | None) -> Comparison:
+    interval = None if half_width is None else Interval(gain - half_width, gain + half_width)
     return Comparison(
         batch=1, context=1, rival="x", plan=priced(1 + gain), other=priced(1.0), interval=interval, unmeasured=0
     )
@@ -148,10 +148,11 @@ def compared(gain: float, half_width: float) -> Comparison:
         (compared(0.2, 0.1), compared(-0.02, 0.05), True),  # as fast, within noise
         (compared(0.2, 0.1), compared(-0.1, 0.05), False),
         (compared(0.05, 0.1), compared(-0.1, 0.05), True),  # the plan had said that it could not tell
+        (compared(0.2, 0.1), compared(-0.1, None), None),  # the run cannot tell
     ],
 )
 def test_a_promise_is_broken_by_a_plan_that_is_slower_though_it_was_said_to_be_faster(
-    predicted: Comparison, measured: Comparison, kept: bool
+    predicted: Comparison, measured: Comparison, kept: bool | None
 ) -> None:
     assert Promise(predicted=predicted, measured=measured).kept is kept
     assert (measured.verdict is Verdict.WORSE) == (measured.gain == pytest.approx(-0.1))

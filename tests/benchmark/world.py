@@ -10,12 +10,16 @@ import numpy as np
 from decode.models import noisy, toy
 
 from treeopt.benchmark.lanes import Lane, Subject
-from treeopt.cost.base import FloatArray, IntLike
+from treeopt.benchmark.result import Cell, Residual
+from treeopt.benchmark.ways import Way
+from treeopt.cost.base import FloatArray, IntLike, StepCost
 from treeopt.decode.decoder import Decoding
 from treeopt.decode.toy import ToyTransformer
+from treeopt.plan_bucket import Estimate
 from treeopt.ranks.paths import PathCounts
 from treeopt.ranks.profile import Conditions, RankProfile
 from treeopt.ranks.trace import Trace
+from treeopt.search import Priced
 from treeopt.settle import Evidence, Part
 from treeopt.tree import DraftTree
 
@@ -90,3 +94,36 @@ def world_of(trace: Trace, cost: PriceList | None = None) -> World:
     )
     part = Part(name="toy", weight=1.0, profile=profile, trace=trace)
     return World(evidence=Evidence(parts=(part,)), cost=cost or PriceList())
+
+
+def cells_of(
+    cost: StepCost, batches: Sequence[int], chains: Sequence[int], *, scale: float = 1.5, context: int = 300
+) -> list[Cell]:
+    """Chains that took `scale` times what the price list says, and emitted 1.5 tokens."""
+    return [_cell(cost, batch, DraftTree.chain(depth), scale, context) for batch in batches for depth in chains]
+
+
+def _cell(cost: StepCost, batch: int, tree: DraftTree, scale: float, context: int) -> Cell:
+    widths = np.ones((1, max(tree.depth, 1)), dtype=np.int64)
+    shape = (np.array([size]) for size in (batch, len(tree), tree.depth))
+    predicted_s = float(cost.step_time_s(*shape, widths, context)[0])
+    none, tokens = Estimate(value=0.0), Estimate(value=1.5 if tree.depth else 1.0)
+    rate = batch * tokens.value / predicted_s
+    return Cell(
+        batch=batch,
+        context=context,
+        way=Way(names=(f"chain:{tree.depth}",), tree=tree),
+        predicted_tokens=tokens,
+        predicted=Priced(
+            nodes=len(tree),
+            depth=tree.depth,
+            expected_tokens=tokens.value,
+            step_time_s=predicted_s,
+            tokens_per_s=rate,
+        ),
+        tokens=tokens,
+        step_time_s=Estimate(value=scale * predicted_s),
+        tokens_per_s=Estimate(value=rate / scale),
+        residual=Residual(acceptance=none, cost=none, total=none),
+        full_steps=20,
+    )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,8 +50,12 @@ def test_a_plan_is_run_and_compared(run: Run, model: Path, prompts: Path, small_
     assert "the plan's step times are for" in ran.err  # an H100's
     assert "the plan prices the drafter eagle, this run drafts with early-exit:2" in ran.err
     assert "this run writes 12" in ran.err
+    assert ran.err.count("no intervals: 4 texts and") == 2  # of 8 that it takes
+    assert "too few texts or steps for an interval" in ran.out
     found = yaml.safe_load(out.read_text())
     assert found["format"] == "treeopt.bench/1"
+    assert found["kept"] is None
+    assert {promise["measured"]["verdict"] for promise in found["promises"]} == {None}
     assert {cell["batch"] for cell in found["cells"]} == {1, 2}
     for cell in found["cells"]:
         log = cell["log_residual"]
@@ -72,6 +78,56 @@ def test_json_is_the_file(run: Run, model: Path, small_plan: Path, tmp_path: Pat
     assert "built-in prompts" in ran.err
 
 
+def test_the_command_that_a_bench_names_fits_its_steps(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from benchmark.world import cells_of
+
+    from treeopt.benchmark.steps import fit_note, steps_csv
+    from treeopt.inputs import Names, load_inputs
+
+    inputs = load_inputs(Names(ranks="example", drafter="ngram", hardware="a100-sxm", tp=2))
+    cells, path = cells_of(inputs.cost, (1, 2, 4, 8), (0, 2, 5)), tmp_path / "my steps.csv"
+    path.write_text(steps_csv(cells))
+    said = fit_note(cells, inputs, path)
+    ran = run(*shlex.split(said.removeprefix("fit them with treeopt")))
+    assert ran.code == 0, ran.err
+    assert "12 step times at 4 batch sizes" in ran.out
+    fitted = yaml.safe_load((tmp_path / "my steps-hardware.yaml").read_text())
+    assert fitted["engine_steps"]["evidence"]["drafter"] == "ngram"
+    # The plan that is made with it is benched again: its steps are fitted to another file.
+    assert fit_note(cells, inputs, path).endswith("my steps-hardware-2.yaml'")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_exit_that_the_target_lacks_is_named_before_its_weights_are_read(
+    run: Run, wrong: Wrong, model: Path, prompts: Path, small_plan: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    bare = tmp_path / "bare"
+    shutil.copytree(model, bare)
+    (bare / "model.safetensors").unlink()
+    asked = ("bench", "--plan", small_plan, "--prompts", prompts, "--device", "cpu", "--target", bare)
+    wrong(run(*asked, "--draft", "early-exit:99"), "early exit after 99 of 3 layers")
+    wrong(run(*asked, "--draft", "early-exit:0"), "early-exit:0")
+
+
+def test_an_interrupted_bench_says_that_nothing_is_kept(
+    run: Run, monkeypatch: pytest.MonkeyPatch, small_plan: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    from treeopt.benchmark.models import Request
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Request, "load", interrupt)
+    out = tmp_path / "bench.json"
+    ran = run("bench", "--plan", small_plan, "--target", tmp_path, "--draft", "ngram", "--device", "cpu", "--out", out)
+    assert ran.code == 130
+    assert "note: interrupted: nothing is kept" in ran.err
+    assert not out.exists()
+
+
 def test_wrong_input_is_named_before_anything_is_loaded(
     run: Run, wrong: Wrong, prompts: Path, small_plan: Path, tmp_path: Path
 ) -> None:
@@ -83,5 +139,7 @@ def test_wrong_input_is_named_before_anything_is_loaded(
     wrong(run(*base, "--draft", "ngrm"), "ngrm")
     wrong(run(*base, "--draft", "ngram", "--dtype", "fp7"), "fp7", "float32")
     wrong(run(*base, "--draft", "ngram", "--out", small_plan), str(small_plan))
+    wrong(run(*base, "--draft", "ngram", "--out", tmp_path / "no" / "x.json"), "no: no such file", "bench result")
+    wrong(run(*base, "--draft", "ngram", "--steps-out", tmp_path), "is a directory", "file of step times")
     wrong(run(*base, "--draft", "ngram", "--with", "chain:x"), "chain:x")
     wrong(run(*base, "--draft", "ngram", "--clock", "cpu", "--threads", "2"), "2 threads", "--threads 1")

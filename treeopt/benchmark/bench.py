@@ -13,7 +13,7 @@ from treeopt.benchmark.result import Cell, Promise, Result, cell, promise
 from treeopt.benchmark.sample import Drawn, Sample, draw_all, take_samples
 from treeopt.benchmark.ways import CHAIN, PLAIN, PLAN, Way
 from treeopt.errors import InputError
-from treeopt.ranks.intervals import interval_of
+from treeopt.ranks.intervals import MIN_DOCUMENTS, interval_of
 from treeopt.settle import paired_gain
 
 Ways = Callable[[int], Sequence[Way]]
@@ -64,6 +64,7 @@ def bench(
         found = _measured(passes[batch], own, subject, basis, batch, runs.seed)
         cells += [one.cell for one in found]
         promises += _promises(found, basis, runs.seed)
+        notes += _too_few([one.sample for one in found], batch)
         if not subject.decoding.rule.samples:
             notes += _different_texts(passes[batch][0], own, batch)
     return Result(setting=tuple(setting), cells=tuple(cells), promises=tuple(promises), notes=tuple(notes))
@@ -116,6 +117,15 @@ def _promises(found: Sequence[_Measured], basis: Basis, seed: int) -> Iterator[P
         ratio = (ours.drawn.tokens / ours.drawn.step_time_s) / (theirs.drawn.tokens / theirs.drawn.step_time_s)
         gain = interval_of(ratio - 1.0, ours.sample.redrawn)
         yield promise(a, b, gain, foretold, name)
+
+
+def _too_few(samples: Sequence[Sample], batch: int) -> Iterator[str]:
+    texts, blocks = min(sample.documents for sample in samples), len(samples[0].block_times_s)
+    if min(texts, blocks) < MIN_DOCUMENTS:
+        yield (
+            f"batch {batch}: no intervals: {texts} texts and {blocks} stretches of full steps were measured, "
+            f"{MIN_DOCUMENTS} of each are needed: more --prompts, --new-tokens or --repeats"
+        )
 
 
 def _different_texts(passes: Sequence[Pass], ways: Sequence[Way], batch: int) -> Iterator[str]:

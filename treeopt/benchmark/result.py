@@ -77,8 +77,10 @@ class Promise:
     measured: Comparison
 
     @property
-    def kept(self) -> bool:
-        """At least as fast within noise, or not promised to be."""
+    def kept(self) -> bool | None:
+        """At least as fast within noise, or not promised to be; None where no interval tells the noise."""
+        if self.measured.interval is None:
+            return None
         return self.measured.verdict is not Verdict.WORSE or self.predicted.verdict is not Verdict.BETTER
 
 
@@ -97,9 +99,10 @@ class Result:
     notes: tuple[str, ...]
 
     @property
-    def kept(self) -> bool:
-        """Whether the plan was nowhere slower than it was said to be beside an alternative."""
-        return all(promise.kept for promise in self.promises)
+    def kept(self) -> bool | None:
+        """Whether the plan was nowhere slower than it was said to be beside an alternative; None: not to be told."""
+        found = [promise.kept for promise in self.promises]
+        return False if False in found else None if None in found else True
 
     def document(self) -> dict[str, Any]:
         """The result as the value of its file, keys in their stable order."""
@@ -201,7 +204,8 @@ def _cell_document(found: Cell) -> dict[str, Any]:
 def _promise_document(found: Promise) -> dict[str, Any]:
     def side(compared: Comparison) -> dict[str, Any]:
         low, high = compared.interval or (None, None)
-        return {"gain": {"value": compared.gain, "low": low, "high": high}, "verdict": compared.verdict.value}
+        verdict = None if compared.interval is None else compared.verdict.value
+        return {"gain": {"value": compared.gain, "low": low, "high": high}, "verdict": verdict}
 
     measured = found.measured
     return {

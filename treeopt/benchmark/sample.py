@@ -53,9 +53,14 @@ class Sample:
         return self.batch * self.tokens_per_step / self.step_time_s
 
     @property
+    def documents(self) -> int:
+        """Prompts of which a step counted."""
+        return int(np.count_nonzero(self.replay.steps))
+
+    @property
     def redrawn(self) -> int:
         """Documents or blocks, whichever are fewer: what an interval rests on."""
-        return min(int(np.count_nonzero(self.replay.steps)), len(self.block_times_s))
+        return min(self.documents, len(self.block_times_s))
 
     def estimate(self, value: float, drawn: FloatArray) -> Estimate:
         """A number with the interval of its redraws."""

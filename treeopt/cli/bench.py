@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -12,6 +12,9 @@ from treeopt.cli.options import Json, Out, PlanRanks, TargetModel, parse_batches
 
 if TYPE_CHECKING:
     from treeopt.benchmark.result import Result
+
+_RESULT: Final = "bench result"
+_STEPS: Final = "file of step times"
 
 
 def bench(
@@ -53,12 +56,14 @@ def bench(
     """Decode prompts plainly, with the best chain and with the plan's tree; compare with what was predicted."""
     from treeopt.benchmark.models import Request
     from treeopt.benchmark.plan import PlanBench
-    from treeopt.benchmark.steps import fit_context, steps_csv
+    from treeopt.benchmark.steps import fit_note, steps_csv
     from treeopt.cli import console
-    from treeopt.documents import dump_yaml, refuse_overwriting, write_atomically
+    from treeopt.documents import check_writable, dump_yaml, refuse_overwriting, write_atomically
 
-    for path in (out, steps_out):
+    for path, what in ((out, _RESULT), (steps_out, _STEPS)):
         refuse_overwriting(path, plan, *([prompts] if prompts else []))
+        if path is not None:
+            check_writable(path, what=what)
     request = Request(
         target=target,
         draft=draft,
@@ -81,18 +86,21 @@ def bench(
     )
     for path in (out, steps_out):
         refuse_overwriting(path, *job.inputs.files)
-    with console.working("decoding"):
+    with (
+        console.if_interrupted(lambda: "nothing is kept, a bench is written when it is whole"),
+        console.working("decoding"),
+    ):
         found = job.run()
     document = found.document()
     text = json_format.dumps(document, indent=2) + "\n"
     if out is not None:
-        write_atomically(out, text if out.suffix == ".json" else dump_yaml(document), what="bench result")
+        write_atomically(out, text if out.suffix == ".json" else dump_yaml(document), what=_RESULT)
     if steps_out is not None:
-        write_atomically(steps_out, steps_csv(found.cells), what="file of step times")
+        write_atomically(steps_out, steps_csv(found.cells), what=_STEPS)
     _report(found, text, json)
     written = [f"wrote {path}" for path in (out, steps_out) if path is not None]
     if steps_out is not None:
-        written.append(f"fit them with treeopt profile fit --steps {steps_out} --context {fit_context(found.cells)}")
+        written.append(fit_note(found.cells, job.inputs, steps_out))
     console.notes([*found.notes, *written])
 
 
@@ -103,4 +111,5 @@ def _report(found: Result, text: str, json: bool) -> None:
     from treeopt.cli import console
     from treeopt.render.bench import bench_heading, cell_table, promise_lines, residual_table
 
-    console.result(bench_heading(found), "", cell_table(found), "", residual_table(found), "", promise_lines(found))
+    cells, residuals = (table(found, console.width()) for table in (cell_table, residual_table))
+    console.result(bench_heading(found), "", cells, "", residuals, "", promise_lines(found))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from rich.table import Table
+from collections.abc import Sequence
+
+from rich.console import RenderableType
 from rich.text import Text
 
 from treeopt.benchmark.result import Cell, Promise, Result
-from treeopt.compare import Comparison, Verdict
+from treeopt.compare import Verdict
 from treeopt.plan_bucket import Estimate
-from treeopt.render.text import estimate, ms, percent, plain_table, rate
+from treeopt.render.text import Column, estimate, gain, ms, rate, tables
 
 _WORDS = {Verdict.BETTER: "faster", Verdict.TIE: "as fast", Verdict.WORSE: "slower"}
 
@@ -26,44 +28,51 @@ def bench_heading(found: Result) -> Text:
     return text
 
 
-def cell_table(found: Result) -> Table:
+def cell_table(found: Result, width: int) -> RenderableType:
     """E, step time and tokens/s of every way at every batch size."""
-    table = plain_table(
-        "batch", "way", "N", "D", "E predicted", "measured", "ms predicted", "measured", "tokens/s predicted"
+    cells = found.cells
+    return tables(
+        _keys(cells),
+        [
+            [
+                Column(name="N", cells=[str(len(cell.tree)) for cell in cells]),
+                Column(name="D", cells=[str(cell.tree.depth) for cell in cells]),
+            ],
+            [
+                Column(name="E predicted", cells=[estimate(cell.predicted_tokens) for cell in cells]),
+                Column(name="measured", cells=[estimate(cell.tokens) for cell in cells]),
+            ],
+            [
+                Column(name="ms predicted", cells=[ms(cell.predicted.step_time_s) for cell in cells]),
+                Column(name="measured", cells=[_ms(cell.step_time_s) for cell in cells]),
+            ],
+            [
+                Column(name="tokens/s predicted", cells=[rate(cell.predicted.tokens_per_s) for cell in cells]),
+                Column(name="measured", cells=[_rate(cell.tokens_per_s) for cell in cells]),
+            ],
+        ],
+        width,
     )
-    table.add_column("measured", justify="right", no_wrap=True)
-    table.columns[1].justify = "left"
-    for cell in found.cells:
-        table.add_row(
-            str(cell.batch),
-            cell.way.name,
-            str(len(cell.tree)),
-            str(cell.tree.depth),
-            estimate(cell.predicted_tokens),
-            estimate(cell.tokens),
-            ms(cell.predicted.step_time_s),
-            _ms(cell.step_time_s),
-            rate(cell.predicted.tokens_per_s),
-            _rate(cell.tokens_per_s),
-        )
-    return table
 
 
-def residual_table(found: Result) -> Table:
+def residual_table(found: Result, width: int) -> RenderableType:
     """Where measured tokens/s differ from the predicted, in logarithms: the first two columns sum to the third."""
-    table = plain_table("batch", "way", "acceptance error", "cost error", "tokens/s (100 ln)", "E within its error")
-    table.columns[1].justify = "left"
-    for cell in found.cells:
-        parts = cell.residual
-        table.add_row(
-            str(cell.batch),
-            cell.way.name,
-            _log(parts.acceptance),
-            _log(parts.cost),
-            _log(parts.total),
-            _agree(cell),
-        )
-    return table
+    parts = [cell.residual for cell in found.cells]
+    return tables(
+        _keys(found.cells),
+        [
+            [Column(name="acceptance error (100 ln)", cells=[_log(part.acceptance) for part in parts])],
+            [Column(name="cost error (100 ln)", cells=[_log(part.cost) for part in parts])],
+            [Column(name="tokens/s error (100 ln)", cells=[_log(part.total) for part in parts])],
+            [Column(name="E within its error", cells=[_agree(cell) for cell in found.cells])],
+        ],
+        width,
+    )
+
+
+def _keys(cells: Sequence[Cell]) -> list[Column]:
+    ways = Column(name="way", cells=[cell.way.name for cell in cells], is_text=True)
+    return [Column(name="batch", cells=[str(cell.batch) for cell in cells]), ways]
 
 
 def promise_lines(found: Result) -> Text:
@@ -72,23 +81,23 @@ def promise_lines(found: Result) -> Text:
 
 
 def _promise(promise: Promise) -> Text:
-    measured = promise.measured
+    measured, predicted = promise.measured, promise.predicted
     text = Text(f"batch {measured.batch}: ")
-    text.append(f"{_WORDS[measured.verdict]}", style="green" if promise.kept else "bold red")
-    than = "as" if measured.verdict is Verdict.TIE else "than"
     against = "plain decoding" if measured.rival == "plain" else f"the {measured.rival}"
-    text.append(f" {than} {against}: {_gain(measured)}; predicted {_WORDS[promise.predicted.verdict]}")
-    return text.append(f": {_gain(promise.predicted)}")
-
-
-def _gain(compared: Comparison) -> str:
-    if compared.interval is None:
-        return percent(compared.gain)
-    return f"{percent(compared.gain)} [{percent(compared.interval.low)}, {percent(compared.interval.high)}]"
+    found = gain(measured.gain, measured.interval)
+    if measured.interval is None:
+        text.append(f"{found} against {against}, too few texts or steps for an interval")
+    else:
+        text.append(_WORDS[measured.verdict], style="bold red" if promise.kept is False else "green")
+        text.append(f" {'as' if measured.verdict is Verdict.TIE else 'than'} {against}: {found}")
+    foretold = gain(predicted.gain, predicted.interval)
+    if predicted.interval is None:
+        return text.append(f"; predicted {foretold}, without an interval")
+    return text.append(f"; predicted {_WORDS[predicted.verdict]}: {foretold}")
 
 
 def _agree(cell: Cell) -> str:
-    return "" if cell.tokens_agree is None else "yes" if cell.tokens_agree else "no"
+    return "no interval" if cell.tokens_agree is None else "yes" if cell.tokens_agree else "no"
 
 
 def _log(number: Estimate) -> str:

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from render.test_text import printed
+
+from treeopt.benchmark.result import Cell, Promise, Residual, Result
+from treeopt.benchmark.ways import Way
+from treeopt.compare import Comparison
+from treeopt.plan_bucket import Estimate
+from treeopt.ranks.intervals import Interval
+from treeopt.render.bench import cell_table, promise_lines, residual_table
+from treeopt.search import Priced
+from treeopt.tree import DraftTree
+
+
+def about(value: float, *, known: bool) -> Estimate:
+    return Estimate(value=value, low=value * 0.9 if known else None, high=value * 1.1 if known else None)
+
+
+def cell(name: str, tree: DraftTree, *, known: bool) -> Cell:
+    predicted = Priced(
+        nodes=len(tree), depth=tree.depth, expected_tokens=1.85, step_time_s=0.12345, tokens_per_s=12345.0
+    )
+    residual = Residual(
+        acceptance=Estimate(value=-0.0123, low=-1.025, high=0.0456) if known else Estimate(value=-0.0123),
+        cost=about(-1.1234, known=known),
+        total=about(-1.1357, known=known),
+    )
+    return Cell(
+        batch=128,
+        context=99,
+        way=Way(names=(name,), tree=tree),
+        predicted_tokens=about(1.85, known=known),
+        predicted=predicted,
+        tokens=about(1.82, known=known),
+        step_time_s=about(0.37654, known=known),
+        tokens_per_s=about(3987.0, known=known),
+        residual=residual,
+        full_steps=50,
+    )
+
+
+def result(*, known: bool, promises: tuple[Promise, ...] = ()) -> Result:
+    ways = (("best chain, plan", DraftTree.chain(3)), ("chain:5", DraftTree.chain(5)))
+    cells = tuple(cell(name, tree, known=known) for name, tree in ways)
+    return Result(setting=(), cells=cells, promises=promises, notes=())
+
+
+def test_at_80_columns_every_number_is_there() -> None:
+    found = result(known=True)
+    narrow = [line for table in (cell_table, residual_table) for line in printed(table(found, 80), 80)]
+    assert max(map(len, narrow)) <= 80
+    wide = [line for table in (cell_table, residual_table) for line in printed(table(found, 160), 160)]
+    text = " ".join(narrow)
+    assert "…" not in text
+    for word in "\n".join(wide).split():
+        assert word in text
+    for numbers in ("1.82 [1.64, 2.00]", "376.54 [338.89, 414.19]", "3,987 [3,588, 4,386]", "-112.3 [-101.1, -123.6]"):
+        assert numbers in text
+    assert sum(line.startswith("batch") for line in wide) == 2
+    assert sum(line.startswith("128") for line in narrow) >= 2 * 4
+
+
+def test_no_interval_is_said() -> None:
+    lines = printed(residual_table(result(known=False), 160), 160)
+    assert [line.endswith("no interval") for line in lines] == [False, True, True]
+    assert "yes" in printed(residual_table(result(known=True), 160), 160)[1]
+
+
+def compared(gain: float, interval: Interval | None) -> Comparison:
+    def priced(rate: float) -> Priced:
+        return Priced(nodes=2, depth=1, expected_tokens=1.0, step_time_s=1.0, tokens_per_s=rate)
+
+    return Comparison(
+        batch=2,
+        context=1,
+        rival="best chain",
+        plan=priced(1 + gain),
+        other=priced(1.0),
+        interval=interval,
+        unmeasured=0,
+    )
+
+
+def promised(measured: Interval | None, predicted: Interval | None) -> str:
+    one = Promise(measured=compared(-0.007, measured), predicted=compared(0.26, predicted))
+    (line,) = printed(promise_lines(result(known=True, promises=(one,))), 160)
+    return line
+
+
+def test_a_verdict_takes_an_interval() -> None:
+    assert promised(Interval(-0.009, -0.006), Interval(0.2, 0.3)) == (
+        "batch 2: slower than the best chain: -0.7% [-0.9%, -0.6%]; predicted faster: +26.0% [+20.0%, +30.0%]"
+    )
+    assert promised(None, None) == (
+        "batch 2: -0.7% against the best chain, too few texts or steps for an interval; predicted +26.0%, "
+        "without an interval"
+    )
