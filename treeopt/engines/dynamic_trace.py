@@ -40,7 +40,6 @@ _NEVER: Final = np.iinfo(np.int32).max
 _MAX_SETTLING: Final = 8
 
 Places = npt.NDArray[np.int32]
-Floats = npt.NDArray[np.floating]
 
 
 class Assumption(StrEnum):

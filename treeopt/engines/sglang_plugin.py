@@ -36,7 +36,6 @@ from treeopt.plan import Bucket, Plan
 from treeopt.plan_file import load_plan
 
 PLAN_VARIABLE: Final = "TREEOPT_SGLANG_PLAN"
-TESTED_VERSION: Final = "0.5.23"
 _SELECT: Final = "sglang.srt.speculative.spec_utils.select_top_k_tokens"
 _ORGANIZE: Final = "sglang.srt.speculative.eagle_utils.organize_draft_results"
 
