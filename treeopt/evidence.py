@@ -11,7 +11,14 @@ import numpy as np
 from treeopt.choice import Priced
 from treeopt.cost.base import StepCost
 from treeopt.engines.dynamic_trace import TraceValues
-from treeopt.engines.dynamic_tree import ModelValues, Triple, TripleLimits, TripleValues, dynamic_tree_shape
+from treeopt.engines.dynamic_tree import (
+    ModelValues,
+    Triple,
+    TripleLimits,
+    TripleValues,
+    dynamic_tree_shape,
+    triple_widths,
+)
 from treeopt.errors import InputError
 from treeopt.frontier import MAX_NODES
 from treeopt.latency import accepted_lengths
@@ -123,7 +130,7 @@ class Evidence:
         if isinstance(draft, DraftTree):
             return price_tree(draft, self.model_under(draft), cost, batch=batch, context=context)
         steps, topk, nodes = draft
-        widths = np.array([1] + [topk] * (steps - 1), dtype=np.int64)
+        widths = triple_widths(steps, topk, levels=steps)
         time_s, tokens = float(cost.step_time_s(batch, nodes, steps, widths, context)), self.tokens(draft)
         return Priced(
             nodes=nodes, depth=steps, expected_tokens=tokens, step_time_s=time_s, tokens_per_s=batch * tokens / time_s

@@ -10,7 +10,14 @@ import numpy as np
 
 from treeopt.bound import WIDTHS
 from treeopt.capped import capped_families
-from treeopt.engines.dynamic_tree import ModelValues, Triple, TripleLimits, TripleValues, dynamic_tree_shape
+from treeopt.engines.dynamic_tree import (
+    ModelValues,
+    Triple,
+    TripleLimits,
+    TripleValues,
+    dynamic_tree_shape,
+    triple_widths,
+)
 from treeopt.engines.limits import has_leading_parents
 from treeopt.errors import SearchError
 from treeopt.frontier import Family, Limits, allowed_ranks, best_families
@@ -225,12 +232,11 @@ def _triples(shape: Triples, ranks: PathModel, limits: Limits) -> Options:
         raise SearchError(f"{shape.rule.engine} accepts no triple within {within}", hint="allow more nodes")
     tokens_of = {(steps, topk): values.tokens(steps, topk) for steps, topk in {(t.steps, t.topk) for t in found}}
     steps, topk, nodes = np.array(found, dtype=np.int64).T
-    passes = np.arange(max(ranks.depth, 1))
     tokens = np.array([tokens_of[t.steps, t.topk][t.nodes] for t in found])
     return Options(
         nodes=nodes,
         depth=steps,
-        widths=np.where(passes == 0, 1, topk[:, None]) * (passes < steps[:, None]),
+        widths=triple_widths(steps, topk, levels=max(ranks.depth, 1)),
         expected_tokens=tokens,
         makers=tuple(_constant(_as_chain(t)) for t in found),
     )

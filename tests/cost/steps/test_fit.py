@@ -12,7 +12,7 @@ from shared import needs_shared
 from smooth_h100 import CONTEXT, SmoothH100, vllm_rows
 
 from treeopt.cost.steps.fit import CONSTANTS, MIN_ROWS, fit_engine_steps
-from treeopt.cost.steps.served import ServedStep, chain_widths
+from treeopt.cost.steps.served import ServedStep, drafted_widths
 from treeopt.errors import FileFormatError, InputError
 from treeopt.ranks.importers.files import Line
 
@@ -34,7 +34,7 @@ def served(time_s: Callable[[int, int], float], batches: Iterable[int] = BATCHES
             batch=batch,
             nodes=K + 1,
             depth=K,
-            widths=chain_widths(K),
+            widths=drafted_widths(K),
             step_time_s=time_s(batch, K),
             place=Line(name="steps.csv", number=i, text="", complete=True),
         )

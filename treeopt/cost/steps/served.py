@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treeopt.cost.base import FloatArray, StepCost
+from treeopt.engines.dynamic_tree import triple_widths
 from treeopt.ranks.importers.files import Place
 
 
@@ -59,17 +60,9 @@ class ServedStep:
         return str(self.place.error(message, hint=""))
 
 
-def chain_widths(depth: int) -> tuple[int, ...]:
-    """Nodes with children of a chain: one per depth."""
-    return (1,) * depth
-
-
-def triple_widths(steps: int, topk: int) -> tuple[int, ...]:
-    """What SGLang's drafter runs for (steps, topk, N): the root, then topk beams per further step.
-
-    Source: sgl-project/sglang 0.5.23, `select_top_k_tokens`.
-    """
-    return (1, *(topk,) * (steps - 1)) if steps else ()
+def drafted_widths(steps: int, topk: int = 1) -> tuple[int, ...]:
+    """What the drafter runs in each of its passes, as a row holds it; a chain has one node per depth."""
+    return tuple(triple_widths(steps, topk, levels=steps).tolist())
 
 
 class StepArrays:
