@@ -14,6 +14,7 @@ from treeopt.engines.dynamic_trace import Assumption, TraceValues
 from treeopt.engines.dynamic_tree import Triple, TripleLimits
 from treeopt.engines.sglang_abi import pool_size
 from treeopt.ranks.errors import EvidenceError
+from treeopt.ranks.replay import draft_starts
 from treeopt.ranks.trace import Trace, TraceFile
 
 LIMITS = TripleLimits(steps=3, topk=3, nodes=30)
@@ -120,7 +121,7 @@ def test_at_its_own_draft_starts_e_is_the_replay() -> None:
     trace = confident(trace_of([rng.integers(-1, 3, size=(40, 3)) for _ in range(6)]), 1)
     values = TraceValues(trace=trace, limits=LIMITS)
     triple = Triple(3, 2, 6)
-    there = values.at_starts_of(triple)
+    there = values.weighted(draft_starts(trace, values.accepted(triple)))
     assert there.tokens(3, 2)[6] == pytest.approx(values.replay(triple).tokens_per_step)
 
 

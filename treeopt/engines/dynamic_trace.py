@@ -31,7 +31,7 @@ from treeopt.engines.dynamic_tree import Triple, TripleLimits
 from treeopt.errors import InputError
 from treeopt.ranks.errors import EvidenceError
 from treeopt.ranks.model import FloatArray, IntArray
-from treeopt.ranks.replay import Replay, draft_starts, replay_accepted
+from treeopt.ranks.replay import Replay, replay_accepted
 from treeopt.ranks.trace import Trace
 
 _CHUNK_CELLS: Final = 1 << 22
@@ -101,10 +101,6 @@ class TraceValues:
     def replay(self, triple: Triple) -> Replay:
         """What a decoder gets from the triple: drafts start where the last one ended."""
         return replay_accepted(self.trace, self.accepted(triple))
-
-    def at_starts_of(self, triple: Triple) -> TraceValues:
-        """The same with positions weighted by how often the triple's own drafts start there."""
-        return self.weighted(draft_starts(self.trace, self.accepted(triple)))
 
     def weighted(self, weight: FloatArray | IntArray) -> TraceValues:
         """The same with positions weighted by `[T]`."""

@@ -44,11 +44,6 @@ def accepted_from_histogram(histogram: FloatArray) -> FloatArray:
     return np.cumsum(histogram[::-1])[::-1][1:]
 
 
-def histogram_from_accepted(accepted: FloatArray, drafts: float) -> FloatArray:
-    """`[D]` n to `[D + 1]` h."""
-    return -np.diff(np.concatenate([[drafts], accepted, [0.0]]))
-
-
 def ranks_from_cumulative(cumulative: FloatArray) -> FloatArray:
     """`[..., K]` t to the probability of each rank alone."""
     return np.diff(cumulative, axis=-1, prepend=0.0)
@@ -93,11 +88,6 @@ def nodes_from_draft_tokens(draft_tokens: int) -> int:
 def fraction_from_percent(percent: float) -> float:
     """43.71 to 0.4371."""
     return percent / 100.0
-
-
-def percent_from_fraction(fraction: float) -> float:
-    """0.4371 to 43.71."""
-    return fraction * 100.0
 
 
 def mean_from_constant(conditional: float, draft_tokens: int) -> float:

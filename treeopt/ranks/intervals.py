@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -48,39 +47,10 @@ class Interval(NamedTuple):
         return self.low <= 0.0 <= self.high
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sufficiency:
-    """How far a trace carries.
-
-    Args:
-        documents: how many it has.
-        half_width_tokens: half the interval of E.
-        resolvable_tokens: the smallest difference in E between the two compared trees that would not be a tie.
-    """
-
-    documents: int
-    half_width_tokens: float
-    resolvable_tokens: float
-
-    def half_width_at(self, factor: float) -> float:
-        """Half the interval of E with `factor` times the documents: it shrinks with the square root."""
-        return self.half_width_tokens / math.sqrt(factor)
-
-    def documents_for(self, difference_tokens: float) -> int:
-        """How many documents would resolve this difference between the two trees."""
-        return math.ceil(self.documents * (self.resolvable_tokens / difference_tokens) ** 2)
-
-
 def tokens_interval(replay: Replay, *, replicates: int = REPLICATES, seed: int = 0) -> Interval | None:
     """The interval of `replay.tokens_per_step`; None below `MIN_DOCUMENTS` documents."""
     drawn = bootstrap_tokens([replay], replicates=replicates, seed=seed)
     return interval_of(drawn[:, 0], _documents(replay))
-
-
-def paired_difference(a: Replay, b: Replay, *, replicates: int = REPLICATES, seed: int = 0) -> Interval | None:
-    """The interval of E(a) - E(b) on the same documents of the same trace; None below `MIN_DOCUMENTS`."""
-    drawn = bootstrap_tokens([a, b], replicates=replicates, seed=seed)
-    return interval_of(drawn[:, 0] - drawn[:, 1], _documents(a))
 
 
 def independent_difference(a: Replay, b: Replay, *, replicates: int = REPLICATES, seed: int = 0) -> Interval | None:
@@ -89,18 +59,6 @@ def independent_difference(a: Replay, b: Replay, *, replicates: int = REPLICATES
         bootstrap_tokens([replay], replicates=replicates, seed=(seed, side)) for side, replay in enumerate((a, b))
     )
     return interval_of((first - second)[:, 0], min(_documents(a), _documents(b)))
-
-
-def data_sufficiency(tree: Replay, rival: Replay) -> Sufficiency | None:
-    """What the trace can tell apart, judged by the paired difference between a tree and its rival."""
-    own, difference = tokens_interval(tree), paired_difference(tree, rival)
-    if own is None or difference is None:
-        return None
-    return Sufficiency(
-        documents=_documents(tree),
-        half_width_tokens=own.half_width,
-        resolvable_tokens=difference.half_width,
-    )
 
 
 def bootstrap_tokens(

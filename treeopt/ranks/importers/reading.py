@@ -58,11 +58,6 @@ class Source:
         """What can be planned from it, in a sentence."""
         return supports(self.profile.evidence)
 
-    @property
-    def policy(self) -> str:
-        """The conditions that the file states."""
-        return ", ".join(f"{k} {v}" for k, v in self.profile.conditions.known().items()) or "not stated"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Unplanned:
