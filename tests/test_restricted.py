@@ -10,7 +10,7 @@ import pytest
 from shared import SHARED, needs_shared
 
 from treeopt.compare import Rival, compare
-from treeopt.engines.dynamic_tree import OPENVINO, TripleLimits
+from treeopt.dynamic_tree import OPENVINO, TripleLimits
 from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import ENGINES, find_engine

@@ -102,3 +102,10 @@ def _pick(loss: FloatArray, size: IntArray, tie: float, sharing: Sharing, first:
     ties = np.flatnonzero(largest <= most)
     option = int(ties[np.lexsort((largest[ties], size[ties]))[0]])
     return Bucket(first, last, option, float(largest[option]))
+
+
+def batches_in_words(batch_min: int, batch_max: int | None) -> str:
+    """A range of batch sizes as messages name it."""
+    if batch_max is None:
+        return f"batch {batch_min} and up"
+    return f"batch {batch_min}" if batch_min == batch_max else f"batch {batch_min}-{batch_max}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from treeopt.engines.dynamic_tree import Triple
+from treeopt.dynamic_tree import Triple
 from treeopt.ranks.model import FloatArray
 from treeopt.shapes import Draft
 from treeopt.tree import DraftTree

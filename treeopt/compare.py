@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from treeopt.engines.dynamic_tree import Triple, dynamic_tree_shape
+from treeopt.dynamic_tree import Triple, dynamic_tree_shape
 from treeopt.engines.importing import load_drafts, parse_spec
 from treeopt.engines.schedule import Schedule
 from treeopt.evidence import Evidence

@@ -10,8 +10,8 @@ import numpy as np
 
 from treeopt.choice import Priced
 from treeopt.cost.base import StepCost
-from treeopt.engines.dynamic_trace import TraceValues
-from treeopt.engines.dynamic_tree import (
+from treeopt.dynamic_trace import TraceValues
+from treeopt.dynamic_tree import (
     ModelValues,
     Triple,
     TripleLimits,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from treeopt.engines.dynamic_tree import Triple
+from treeopt.dynamic_tree import Triple
 from treeopt.latency import TimePerToken
 from treeopt.ranks.model import FloatArray
 from treeopt.shapes import Draft

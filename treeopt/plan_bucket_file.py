@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from treeopt.documents import Field
-from treeopt.engines.dynamic_tree import Triple
+from treeopt.dynamic_tree import Triple
 from treeopt.errors import TreeError
 from treeopt.latency import TimePerToken
 from treeopt.plan_bucket import (

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol, runtime_checkable
 
+from treeopt.buckets import batches_in_words
 from treeopt.cost import break_even_batch
 from treeopt.cost.base import StepCost
-from treeopt.engines.schedule import batches_in_words
 from treeopt.latency import Latency
 from treeopt.plan_bucket import CostSensitivity
 from treeopt.search import TIE, Choice, Objective

@@ -10,7 +10,7 @@ import numpy as np
 
 from treeopt.bound import WIDTHS
 from treeopt.capped import capped_families
-from treeopt.engines.dynamic_tree import (
+from treeopt.dynamic_tree import (
     ModelValues,
     Triple,
     TripleLimits,
@@ -18,12 +18,11 @@ from treeopt.engines.dynamic_tree import (
     dynamic_tree_shape,
     triple_widths,
 )
-from treeopt.engines.limits import has_leading_parents
 from treeopt.errors import SearchError
 from treeopt.frontier import Family, Limits, allowed_ranks, best_families
 from treeopt.grid import Options, Sizes, chain_options, concatenate, most_chain_tokens, tree_options
 from treeopt.ranks.model import FloatArray, IntArray, PathModel
-from treeopt.shapes import Chains, Draft, Shape, Trees, Triples, UniformTrees
+from treeopt.shapes import Chains, Draft, Shape, Trees, Triples, UniformTrees, has_leading_parents
 from treeopt.tree import DraftTree
 from treeopt.uniform import uniform_levels
 

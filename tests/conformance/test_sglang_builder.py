@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from conformance.sglang_code import own_modules, spec_utils
 from conformance.wheels import needs_conformance
-from engines.test_dynamic_tree import LIMITS, Steps, check, drafter, searched
 from oracles import TableModel
+from test_dynamic_tree import LIMITS, Steps, check, drafter, searched
 
-from treeopt.engines.dynamic_tree import SGLANG, Triple, dynamic_tree_shape
+from treeopt.dynamic_tree import SGLANG, Triple, dynamic_tree_shape
 from treeopt.engines.sglang_abi import decode
 from treeopt.tree import DraftTree
 

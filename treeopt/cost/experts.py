@@ -7,7 +7,7 @@ from typing import Final
 
 from treeopt.cost.base import FloatArray
 from treeopt.cost.config import size, size_or_none
-from treeopt.cost.fits.coverage import visited_experts
+from treeopt.cost.coverage import visited_experts
 from treeopt.cost.gemm import GatedFfn, Gemm, gated_ffn
 from treeopt.documents import Field
 

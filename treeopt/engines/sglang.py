@@ -13,8 +13,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
-from treeopt.engines.dynamic_tree import SGLANG as RULE
-from treeopt.engines.dynamic_tree import Triple
+from treeopt.dynamic_tree import SGLANG as RULE
+from treeopt.dynamic_tree import Triple
 from treeopt.engines.format import Bug, Engine, Format, Found, Setup, Support, Written
 from treeopt.engines.limits import ChainLimits, TripleLimits, as_triple
 from treeopt.engines.release import Release

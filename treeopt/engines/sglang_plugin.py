@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from treeopt.engines.dynamic_tree import SGLANG, Triple
-from treeopt.engines.sglang_abi import FlatTree, encode, filled_up, pool_size
+from treeopt.dynamic_tree import SGLANG, Triple, pool_size
+from treeopt.engines.sglang_abi import FlatTree, encode, filled_up
 from treeopt.errors import InputError
 from treeopt.extras import require
 from treeopt.plan import Bucket, Plan

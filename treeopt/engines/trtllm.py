@@ -12,8 +12,8 @@ import ast
 from typing import Any, Final
 
 from treeopt.documents import Field, dump_yaml
-from treeopt.engines.dynamic_tree import TENSORRT_LLM as RULE
-from treeopt.engines.dynamic_tree import Triple
+from treeopt.dynamic_tree import TENSORRT_LLM as RULE
+from treeopt.dynamic_tree import Triple
 from treeopt.engines.format import Bug, Engine, Format, Found, Setup, Support, Written
 from treeopt.engines.limits import ChainLimits, TreeLimits, TripleLimits, as_triple
 from treeopt.engines.release import Release

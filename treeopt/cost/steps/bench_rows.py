@@ -16,7 +16,7 @@ from typing import Final
 from treeopt.cost.steps.served import ServedStep, drafted_widths
 from treeopt.documents import Document, Field
 from treeopt.ranks.conversions import nodes_from_draft_tokens, with_bonus
-from treeopt.ranks.importers.files import SourceFile, count, find_mappings, has
+from treeopt.source_files import SourceFile, count, find_mappings, has
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from typing import Final
 from treeopt.cost.steps.served import ServedStep, drafted_widths
 from treeopt.documents import read_text
 from treeopt.errors import FileFormatError, TreeError
-from treeopt.ranks.importers.files import Line
+from treeopt.source_files import Line
 from treeopt.tree import DraftTree
 
 _NAMES: Final = {

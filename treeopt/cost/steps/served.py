@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from treeopt.cost.base import FloatArray, StepCost
-from treeopt.engines.dynamic_tree import triple_widths
-from treeopt.ranks.importers.files import Place
+from treeopt.dynamic_tree import triple_widths
+from treeopt.source_files import Place
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,12 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from treeopt.errors import InputError
-from treeopt.ranks.importers.files import MAX_DOCUMENT_BYTES, SourceFile
 from treeopt.ranks.importers.reading import Job, Reading, Tally
 from treeopt.ranks.model import IntArray
 from treeopt.ranks.paths import MAX_RANKS, PathCounter
 from treeopt.ranks.profile import Conditions
 from treeopt.ranks.table import DepthRanks
+from treeopt.source_files import MAX_DOCUMENT_BYTES, SourceFile
 
 BoolArray = npt.NDArray[np.bool_]
 

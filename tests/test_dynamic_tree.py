@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oracles import TableModel, random_path_model
 from test_search import found
 
-from treeopt.engines.dynamic_tree import (
+from treeopt.dynamic_tree import (
     OPENVINO,
     SGLANG,
     TENSORRT_LLM,

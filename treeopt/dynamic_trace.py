@@ -27,7 +27,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from treeopt.engines.dynamic_tree import Triple, TripleLimits
+from treeopt.dynamic_tree import Triple, TripleLimits
 from treeopt.errors import InputError
 from treeopt.ranks.errors import EvidenceError
 from treeopt.ranks.model import FloatArray, IntArray

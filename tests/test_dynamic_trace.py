@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from shared import SHARED, needs_shared
 from traces import trace_of, traces
 
-from treeopt.engines.dynamic_trace import Assumption, TraceValues
-from treeopt.engines.dynamic_tree import Triple, TripleLimits
-from treeopt.engines.sglang_abi import pool_size
+from treeopt.dynamic_trace import Assumption, TraceValues
+from treeopt.dynamic_tree import Triple, TripleLimits, pool_size
 from treeopt.ranks.errors import EvidenceError
 from treeopt.ranks.replay import draft_starts
 from treeopt.ranks.trace import Trace, TraceFile

@@ -11,7 +11,7 @@ exact at the price of one sort per (S, k).
 
 Where only ranks were measured, the drafter's confidence is taken to be the acceptance (a calibrated drafter that is as
 sure in every step as on average): the tree is then the same in every step, and what the engine gains by choosing anew
-is left out. `treeopt.engines.dynamic_trace` values the triples from recorded confidence instead.
+is left out. `treeopt.dynamic_trace` values the triples from recorded confidence instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
-from treeopt.engines.sglang_abi import pool_size
 from treeopt.errors import InputError, SearchError
 from treeopt.ranks.model import FloatArray, IntArray, PathModel
 from treeopt.tree import DraftTree
@@ -34,6 +33,11 @@ class Triple(NamedTuple):
     steps: int
     topk: int
     nodes: int
+
+
+def pool_size(steps: int, topk: int) -> int:
+    """How many candidates a tree can be chosen from: k + (steps - 1) k^2."""
+    return topk + (steps - 1) * topk**2
 
 
 @dataclass(frozen=True, kw_only=True)
