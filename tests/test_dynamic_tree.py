@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from oracles import TableModel, random_path_model
 from test_search import found
 
+from treeopt.choice import Choice
 from treeopt.dynamic_tree import (
     OPENVINO,
     SGLANG,
@@ -26,9 +27,10 @@ from treeopt.engines.sglang_abi import encode
 from treeopt.errors import InputError, SearchError
 from treeopt.frontier import Limits
 from treeopt.question import Question
-from treeopt.search import TIE, Choice, search
+from treeopt.search import search
 from treeopt.shape_options import ValuedModel
 from treeopt.shapes import Triples
+from treeopt.space import TIE
 
 LIMITS = TripleLimits(steps=4, topk=4, nodes=24)
 

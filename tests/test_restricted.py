@@ -24,7 +24,7 @@ from treeopt.plan_file import load_plan
 from treeopt.planner import make_plan
 from treeopt.question import Point, Question
 from treeopt.restricted import Target
-from treeopt.search import TIE
+from treeopt.space import TIE
 
 TRACE = SHARED / "data" / "traces" / "smollm2_greedy_eagle_code.npz"
 QUESTION = Question(batches=(1, 8, 64))

@@ -11,24 +11,8 @@ from treeopt.documents import dump_yaml, write_atomically
 from treeopt.errors import InputError
 from treeopt.frontier import Limits
 from treeopt.latency import NO_LIMIT, Latency
-from treeopt.plan_bucket import Alternative, Bucket, Category, EngineLoss, Estimate
+from treeopt.plan_bucket import Bucket
 from treeopt.tree import DraftTree
-
-__all__ = [
-    "APPROXIMATE_RULES",
-    "EXACT_RULES",
-    "FORMAT",
-    "Alternative",
-    "Bucket",
-    "Category",
-    "Contexts",
-    "EngineLoss",
-    "Estimate",
-    "FormatLoss",
-    "Plan",
-    "PlanEngine",
-    "Source",
-]
 
 FORMAT: Final = "treeopt.plan/1"
 EXACT_RULES: Final = ("greedy", "target-sample", "recursive-rejection")

@@ -13,10 +13,10 @@ from treeopt.benchmark.lanes import Lane, Subject
 from treeopt.cost.base import FloatArray, IntLike
 from treeopt.decode.decoder import Decoding
 from treeopt.decode.toy import ToyTransformer
+from treeopt.evidence import Evidence, Part
 from treeopt.ranks.paths import PathCounts
 from treeopt.ranks.profile import Conditions, RankProfile
 from treeopt.ranks.trace import Trace
-from treeopt.settle import Evidence, Part
 from treeopt.tree import DraftTree
 
 STEP_S, TOKEN_S = 0.01, 0.0005

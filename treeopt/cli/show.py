@@ -11,7 +11,8 @@ import typer
 from treeopt.cli.options import Json
 
 if TYPE_CHECKING:
-    from treeopt.plan import Bucket, Plan
+    from treeopt.plan import Plan
+    from treeopt.plan_bucket import Bucket
     from treeopt.ranks.model import FloatArray
     from treeopt.tree import DraftTree
 

@@ -11,7 +11,8 @@ from treeopt.drift.change import DESIGN_EFFECT, Change, length_error
 from treeopt.drift.matching import Candidates, common_depths, planned_survival
 from treeopt.drift.measured import Measured
 from treeopt.drift.report import Compared, DepthChange
-from treeopt.plan import Bucket, Plan
+from treeopt.plan import Plan
+from treeopt.plan_bucket import Bucket
 from treeopt.ranks.conversions import conditional_from_survival
 from treeopt.ranks.intervals import Interval, counted_interval, tokens_interval
 from treeopt.ranks.model import FloatArray, expected_tokens, path_probabilities

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from treeopt.drift.measured import Measured
-from treeopt.plan import Bucket, Plan
+from treeopt.plan import Plan
+from treeopt.plan_bucket import Bucket
 from treeopt.ranks.model import FloatArray
 
 

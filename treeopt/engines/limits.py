@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from treeopt.dynamic_tree import Triple, TripleRule
-from treeopt.engines.schedule import OFF, Draft, chain_length, in_words
+from treeopt.engines.schedule import OFF, chain_length, in_words
 from treeopt.errors import InputError
-from treeopt.shapes import has_leading_parents, is_uniform
+from treeopt.shapes import Draft, has_leading_parents, is_uniform
 from treeopt.tree import DraftTree
 
 

@@ -10,8 +10,9 @@ from typing import Any, Final, NamedTuple
 from treeopt.documents import Document, Field, dump_yaml
 from treeopt.dynamic_tree import Triple
 from treeopt.errors import InputError
-from treeopt.plan_file import TREE_FORMAT, check_format, parse_triple, paths_at
-from treeopt.shapes import Draft as Draft
+from treeopt.plan_bucket_file import parse_triple, paths_at
+from treeopt.plan_file import TREE_FORMAT, check_format
+from treeopt.shapes import Draft
 from treeopt.tree import DraftTree
 
 FORMAT: Final = "treeopt.trees/1"

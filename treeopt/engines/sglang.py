@@ -18,9 +18,10 @@ from treeopt.dynamic_tree import Triple
 from treeopt.engines.format import Bug, Engine, Format, Found, Setup, Support, Written
 from treeopt.engines.limits import ChainLimits, TripleLimits, as_triple
 from treeopt.engines.release import Release
-from treeopt.engines.schedule import OFF, Draft, Schedule, Step, chain_length
+from treeopt.engines.schedule import OFF, Schedule, Step, chain_length
 from treeopt.engines.source import Source
 from treeopt.errors import InputError
+from treeopt.shapes import Draft
 from treeopt.tree import DraftTree
 
 _METHODS: Final = {"eagle": "EAGLE", "eagle3": "EAGLE3", "mtp": "NEXTN", "model": "STANDALONE"}

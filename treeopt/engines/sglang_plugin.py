@@ -32,7 +32,8 @@ from treeopt.dynamic_tree import SGLANG, Triple, pool_size
 from treeopt.engines.sglang_abi import FlatTree, encode, filled_up
 from treeopt.errors import InputError
 from treeopt.extras import require
-from treeopt.plan import Bucket, Plan
+from treeopt.plan import Plan
+from treeopt.plan_bucket import Bucket
 from treeopt.plan_file import load_plan
 
 PLAN_VARIABLE: Final = "TREEOPT_SGLANG_PLAN"

@@ -17,10 +17,11 @@ from treeopt.dynamic_tree import Triple
 from treeopt.engines.format import Bug, Engine, Format, Found, Setup, Support, Written
 from treeopt.engines.limits import ChainLimits, TreeLimits, TripleLimits, as_triple
 from treeopt.engines.release import Release
-from treeopt.engines.schedule import OFF, Draft, Schedule, Step, chain_length
+from treeopt.engines.schedule import OFF, Schedule, Step, chain_length
 from treeopt.engines.source import Source, pairs
 from treeopt.errors import InputError
-from treeopt.plan_file import paths_at
+from treeopt.plan_bucket_file import paths_at
+from treeopt.shapes import Draft
 from treeopt.tree import DraftTree
 
 _METHODS: Final = {"eagle": "Eagle", "eagle3": "Eagle3", "mtp": "MTP", "ngram": "NGram", "model": "Draft_Target"}

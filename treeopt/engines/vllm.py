@@ -21,7 +21,7 @@ from treeopt.engines.release import Release
 from treeopt.engines.schedule import OFF, Schedule, Step, chain_length
 from treeopt.engines.source import Source
 from treeopt.errors import InputError
-from treeopt.plan_file import paths_at
+from treeopt.plan_bucket_file import paths_at
 from treeopt.tree import DraftTree
 
 _METHODS: Final = {

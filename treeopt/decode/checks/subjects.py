@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from treeopt.documents import read_document
 from treeopt.errors import InputError
-from treeopt.plan import Bucket, Plan
+from treeopt.plan import Plan
+from treeopt.plan_bucket import Bucket
 from treeopt.plan_file import is_plan, parse_plan, parse_tree
 from treeopt.tree import DraftTree
 
