@@ -15,6 +15,7 @@ import numpy as np
 from shared import SHARED
 from smooth_h100 import CONTEXT, fitted_without, vllm_rows
 
+from treeopt.arrays import FloatArray
 from treeopt.choice import Choice
 from treeopt.cost.base import StepCost
 from treeopt.cost.experts import Experts
@@ -23,7 +24,6 @@ from treeopt.cost.steps.reading import read_steps
 from treeopt.cost.steps.served import payoffs
 from treeopt.cost.table import ChainTable, TableStep, TokenTable
 from treeopt.question import Question
-from treeopt.ranks.model import FloatArray
 from treeopt.ranks.position import PositionSurvival
 from treeopt.search import price_tree, search
 from treeopt.tree import DraftTree

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from oracles import TableModel, all_trees, random_path_model, random_product_model
 
+from treeopt.arrays import FloatArray
 from treeopt.buckets import Sharing
 from treeopt.choice import Choice
-from treeopt.cost.base import FloatArray, IntLike
+from treeopt.cost.base import IntLike
 from treeopt.cost.hardware import break_even_batch
 from treeopt.errors import InputError, UnknownNameError
 from treeopt.frontier import Limits

@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from treeopt.arrays import FloatArray
 from treeopt.buckets import Sharing
 from treeopt.catalog import locate
-from treeopt.cost.base import FloatArray, IntLike
+from treeopt.cost.base import IntLike
 from treeopt.errors import InputError
 from treeopt.evidence import Evidence, Part
 from treeopt.inputs import load_evidence

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from oracles import TableModel, all_trees, random_path_model, random_product_model
 
+from treeopt.arrays import FloatArray
 from treeopt.buckets import Sharing
 from treeopt.choice import Choice
-from treeopt.cost.base import FloatArray, IntLike
+from treeopt.cost.base import IntLike
 from treeopt.errors import InputError
 from treeopt.frontier import Limits
 from treeopt.latency import Latency, accepted_lengths, steps_needed

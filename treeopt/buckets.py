@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from treeopt.arrays import BoolArray, FloatArray, IntArray
 from treeopt.errors import SearchError
-from treeopt.ranks.model import FloatArray, IntArray
-from treeopt.tree import BoolArray
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,10 +27,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.dynamic_tree import Triple, TripleLimits
 from treeopt.errors import InputError
 from treeopt.ranks.errors import EvidenceError
-from treeopt.ranks.model import FloatArray, IntArray
 from treeopt.ranks.replay import Replay, replay_accepted
 from treeopt.ranks.trace import Trace
 

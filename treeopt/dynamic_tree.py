@@ -22,8 +22,9 @@ from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.errors import InputError, SearchError
-from treeopt.ranks.model import FloatArray, IntArray, PathModel
+from treeopt.ranks.model import PathModel
 from treeopt.tree import DraftTree
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from treeopt.arrays import BoolArray, FloatArray, IntArray
 from treeopt.choice import Priced
 from treeopt.cost.base import StepCost
 from treeopt.dynamic_trace import TraceValues
@@ -25,7 +26,7 @@ from treeopt.latency import accepted_lengths
 from treeopt.question import Point
 from treeopt.ranks.intervals import bootstrap_tokens
 from treeopt.ranks.mixture import Mixture
-from treeopt.ranks.model import FloatArray, IntArray, PathModel, expected_tokens, path_probabilities
+from treeopt.ranks.model import PathModel, expected_tokens, path_probabilities
 from treeopt.ranks.profile import RankProfile
 from treeopt.ranks.replay import Replay, draft_starts, replay_accepted
 from treeopt.ranks.replay import accepted_lengths as accepted_on
@@ -34,7 +35,7 @@ from treeopt.ranks.trace import Trace
 from treeopt.search import price_tree
 from treeopt.shape_options import ValuedModel
 from treeopt.shapes import MAX_TOPK, Draft
-from treeopt.tree import BoolArray, DraftTree
+from treeopt.tree import DraftTree
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.bound import WIDTHS
 from treeopt.capped import capped_families
 from treeopt.dynamic_tree import (
@@ -21,7 +22,7 @@ from treeopt.dynamic_tree import (
 from treeopt.errors import SearchError
 from treeopt.frontier import Family, Limits, allowed_ranks, best_families
 from treeopt.grid import Options, Sizes, chain_options, concatenate, most_chain_tokens, tree_options
-from treeopt.ranks.model import FloatArray, IntArray, PathModel
+from treeopt.ranks.model import PathModel
 from treeopt.shapes import Chains, Draft, Shape, Trees, Triples, UniformTrees, has_leading_parents
 from treeopt.tree import DraftTree
 from treeopt.uniform import uniform_levels

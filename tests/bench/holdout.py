@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from treeopt.arrays import BoolArray
 from treeopt.frontier import Limits, best_families
 from treeopt.ranks.intervals import independent_difference
 from treeopt.ranks.model import PathModel, expected_tokens, path_probabilities
@@ -23,7 +24,7 @@ from treeopt.ranks.replay import replay
 from treeopt.ranks.smoothing import SmoothedPaths
 from treeopt.ranks.starts import Choose, cross_fitted, fixed_point
 from treeopt.ranks.trace import Trace, TraceFile
-from treeopt.tree import BoolArray, DraftTree
+from treeopt.tree import DraftTree
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "data" / "traces"
 KINDS = ("eagle_prose", "eagle_code", "medusa_prose", "medusa_code")

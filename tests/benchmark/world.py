@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from decode.models import noisy, toy
 
+from treeopt.arrays import FloatArray
 from treeopt.benchmark.lanes import Lane, Subject
-from treeopt.cost.base import FloatArray, IntLike
+from treeopt.cost.base import IntLike
 from treeopt.decode.decoder import Decoding
 from treeopt.decode.toy import ToyTransformer
 from treeopt.evidence import Evidence, Part

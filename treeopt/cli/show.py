@@ -11,9 +11,9 @@ import typer
 from treeopt.cli.options import Json
 
 if TYPE_CHECKING:
+    from treeopt.arrays import FloatArray
     from treeopt.plan import Plan
     from treeopt.plan_bucket import Bucket
-    from treeopt.ranks.model import FloatArray
     from treeopt.tree import DraftTree
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from treeopt.cost.base import FloatArray
+from treeopt.arrays import FloatArray
 from treeopt.cost.config import size, size_or_none
 from treeopt.cost.coverage import visited_experts
 from treeopt.cost.gemm import GatedFfn, Gemm, gated_ffn

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from treeopt.arrays import BoolArray, FloatArray, IntArray
 from treeopt.decode.dump import StepDump
-from treeopt.ranks.model import FloatArray, IntArray
-from treeopt.tree import BoolArray, DraftTree
+from treeopt.tree import DraftTree
 
 _PROBABILITY_ERROR: Final = 1e-2  # relative; half precision and a gathering mistake are far apart
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from treeopt.arrays import FloatArray
 from treeopt.drift.measured import Measured
 from treeopt.plan import Plan
 from treeopt.plan_bucket import Bucket
-from treeopt.ranks.model import FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.choice import Priced
 from treeopt.cost.base import StepCost
 from treeopt.drift.matching import planned_survival
@@ -14,7 +15,7 @@ from treeopt.inputs import Inputs
 from treeopt.plan import Plan
 from treeopt.question import Question, parse_objective
 from treeopt.ranks.conversions import conditional_from_survival
-from treeopt.ranks.model import FloatArray, IntArray, PathModel
+from treeopt.ranks.model import PathModel
 from treeopt.search import price_tree, search
 
 

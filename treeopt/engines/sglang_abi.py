@@ -20,9 +20,9 @@ from itertools import islice
 
 import numpy as np
 
+from treeopt.arrays import IntArray
 from treeopt.dynamic_tree import pool_size
 from treeopt.errors import InputError
-from treeopt.ranks.model import IntArray
 from treeopt.tree import DraftTree, RankPath
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from treeopt.ranks.model import FloatArray
+from treeopt.arrays import FloatArray
 
 
 def survival_from_conditional(conditional: FloatArray) -> FloatArray:

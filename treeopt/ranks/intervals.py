@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from treeopt.ranks.model import FloatArray, non_increasing, path_probabilities
+from treeopt.arrays import FloatArray
+from treeopt.ranks.model import non_increasing, path_probabilities
 from treeopt.ranks.paths import PathCounts
 from treeopt.ranks.replay import Replay
 from treeopt.ranks.smoothing import SmoothedPaths
@@ -24,7 +25,7 @@ from treeopt.ranks.table import DepthRanks
 from treeopt.tree import DraftTree
 
 CONFIDENCE = 0.95
-_NORMAL_QUANTILE = 1.959963984540054  # of the normal distribution at (1 + CONFIDENCE) / 2
+NORMAL_QUANTILE = 1.959963984540054  # of the normal distribution at (1 + CONFIDENCE) / 2
 REPLICATES = 1000
 MIN_DOCUMENTS = 8  # below, the expanded percentiles are further out than 1,000 replicates can tell
 _CHUNK_CELLS = 1 << 23
@@ -161,7 +162,7 @@ def _student_quantile(freedom: int) -> float:
 
     scipy.special has it exactly, but its import alone takes longer than a whole search.
     """
-    z = _NORMAL_QUANTILE
+    z = NORMAL_QUANTILE
     terms = (
         z,
         (z**3 + z) / 4,

@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.tree import DraftTree
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 class PathModel(Protocol):

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from treeopt.cost.base import FloatArray, StepCost
+from treeopt.arrays import FloatArray
+from treeopt.cost.base import StepCost
 from treeopt.dynamic_tree import triple_widths
 from treeopt.source_files import Place
 
