@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from treeopt.arrays import FloatArray, IntArray
+from treeopt.arrays import IntArray
 from treeopt.bound import WIDTHS
 from treeopt.capped import capped_families
 from treeopt.dynamic_tree import (
@@ -22,7 +22,7 @@ from treeopt.dynamic_tree import (
 from treeopt.errors import SearchError
 from treeopt.frontier import Family, Limits, allowed_ranks, best_families
 from treeopt.grid import Options, Sizes, chain_options, concatenate, most_chain_tokens, tree_options
-from treeopt.ranks.model import PathModel
+from treeopt.ranks.model import ModelOver, PathModel
 from treeopt.shapes import Chains, Draft, Shape, Trees, Triples, UniformTrees, has_leading_parents
 from treeopt.tree import DraftTree
 from treeopt.uniform import uniform_levels
@@ -33,31 +33,11 @@ _NARROW: Final = WIDTHS[:6]
 
 
 @dataclass(frozen=True)
-class ValuedModel:
+class ValuedModel(ModelOver):
     """f of static trees, with the E of dynamic ones and the confidence that shapes them on average."""
 
-    model: PathModel
     values: TripleValues
     confidence: PathModel
-
-    @property
-    def depth(self) -> int:
-        """See `PathModel`."""
-        return self.model.depth
-
-    @property
-    def ranks(self) -> int:
-        """See `PathModel`."""
-        return self.model.ranks
-
-    @property
-    def product_form(self) -> bool:
-        """See `PathModel`."""
-        return self.model.product_form
-
-    def conditional(self, paths: IntArray) -> FloatArray:
-        """See `PathModel`."""
-        return self.model.conditional(paths)
 
 
 class Offered(NamedTuple):

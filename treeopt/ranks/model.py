@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -31,6 +32,32 @@ class PathModel(Protocol):
 
     def conditional(self, paths: IntArray) -> FloatArray:
         """`[n, d]` rank paths of one depth to `[n, K]` probabilities of each rank at depth d + 1."""
+
+
+@dataclass(frozen=True)
+class ModelOver:
+    """A path model that is another one but for what its subclass changes."""
+
+    model: PathModel
+
+    @property
+    def depth(self) -> int:
+        """See `PathModel`."""
+        return self.model.depth
+
+    @property
+    def ranks(self) -> int:
+        """See `PathModel`."""
+        return self.model.ranks
+
+    @property
+    def product_form(self) -> bool:
+        """See `PathModel`."""
+        return self.model.product_form
+
+    def conditional(self, paths: IntArray) -> FloatArray:
+        """See `PathModel`."""
+        return self.model.conditional(paths)
 
 
 def path_probabilities(model: PathModel, tree: DraftTree) -> FloatArray:
