@@ -257,7 +257,8 @@ class Verdict:
 
 def specforge_verdicts() -> list[Verdict]:
     """SpecForge#339 (Qwen3-30B-A3B, 2 x H100): through the reader of its results file."""
-    found = payoffs(read_bench_steps(INPUTS / "specforge_bench_eagle3_results.json"))
+    path = INPUTS / "specforge_bench_eagle3_results.json"
+    found = payoffs(read_bench_steps(path, path.read_text()))
     return [
         Verdict(
             what=f"SpecForge#339 {p.step.named()}",

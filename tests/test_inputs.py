@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from treeopt.catalog import locate
 from treeopt.cost import EngineSteps
 from treeopt.cost.engine import PUBLISHED_EAGER_S
 from treeopt.errors import InputError
@@ -14,6 +17,7 @@ from treeopt.inputs import Names, inputs_of, load_inputs
 from treeopt.plan_file import load_plan
 from treeopt.planner import make_plan
 from treeopt.question import Question
+from treeopt.ranks.replay import ALL_POSITIONS_FLATTER
 
 
 def test_captured_graphs_and_skew_reach_the_price() -> None:
@@ -65,6 +69,34 @@ def test_what_makes_no_sense_is_refused(names: Names, message: str) -> None:
         load_inputs(names)
 
 
+def profile(folder: Path, name: str, rule: str = "") -> Path:
+    path = folder / f"{name}.yaml"
+    path.write_text(
+        f"format: treeopt.ranks/1\nname: {name}\nevidence: depth-rank\nprobabilities: [[0.6, 0.1]]\n"
+        + (f"conditions: {{rule: {rule}}}\n" if rule else "")
+    )
+    return path
+
+
+def test_a_mixture_is_of_one_rule(tmp_path: Path) -> None:
+    greedy, typical = profile(tmp_path, "code", "greedy"), profile(tmp_path, "chat", "typical")
+    with pytest.raises(InputError, match="rule differs: typical in chat, greedy in code"):
+        load_inputs(Names(ranks=f"{typical}=0.9,{greedy}=0.1"))
+    # As in a merge, a part that does not say goes with any.
+    silent = profile(tmp_path, "silent")
+    inputs = load_inputs(Names(ranks=f"{silent}=0.9,{typical}=0.1"))
+    assert inputs.rule == "typical"
+    assert any("typical acceptance" in note for note in inputs.notes(1, 2048))
+    assert load_inputs(Names(ranks=str(silent))).rule == "greedy"
+
+
+def test_ranks_counted_over_all_positions_are_said_to_flatter(tmp_path: Path) -> None:
+    path = profile(tmp_path, "counted")
+    path.write_text(path.read_text() + "conditions: {sampling: all-positions}\n")
+    notes = load_inputs(Names(ranks=str(path))).notes(1, 2048)
+    assert sum(f"ranks counted: {ALL_POSITIONS_FLATTER}" in note for note in notes) == 1
+
+
 def test_notes_name_the_limits_of_the_numbers_once() -> None:
     names = Names(ranks="example", hardware="h100-sxm", drafter="eagle3", capture_limit=64)
     notes = load_inputs(names).notes(32, 2048, nodes=10)
@@ -111,6 +143,31 @@ def test_a_plan_remembers_its_cost_table(tmp_path: Path) -> None:
     table.write_text(TABLE.replace("30.0", "9.5"))
     with pytest.raises(InputError, match=r"steps.json \(cost\) has changed"):
         inputs_of(plan)
+
+
+def piped(content: bytes) -> str:
+    """A file that can be read only once, as a shell's `<(command)` is."""
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "wb") as file:
+        file.write(content)
+    return f"/dev/fd/{reader}"
+
+
+def test_the_hash_is_of_what_was_read() -> None:
+    contents = {
+        "hardware": locate("hardware", "h100-sxm").path.read_bytes(),
+        "model": locate("models", "llama-3.1-8b").path.read_bytes(),
+        "cost": TABLE.encode(),
+    }
+    inputs = load_inputs(Names(ranks="example", **{kind: piped(content) for kind, content in contents.items()}))
+    assert inputs.cost_source is not None
+    found = {"hardware": inputs.hardware_source, "model": inputs.model_source, "cost": inputs.cost_source}
+    expected = {kind: hashlib.sha256(content).hexdigest() for kind, content in contents.items()}
+    assert {kind: source.sha256 for kind, source in found.items()} == expected
+    rows = b"batch,k,step_ms\n1,0,7.0\n1,1,8.0\n"
+    served = load_inputs(Names(ranks="example", cost=piped(rows))).cost_source
+    assert served is not None
+    assert served.sha256 == hashlib.sha256(rows).hexdigest()
 
 
 def test_constants_of_another_drafter_are_said() -> None:

@@ -14,11 +14,13 @@ from treeopt.latency import (
     Latency,
     TimePerToken,
     accepted_lengths,
+    documents_p99,
     most_steps,
     steps_needed,
     time_per_token,
 )
 from treeopt.ranks.model import expected_tokens, path_probabilities
+from treeopt.ranks.replay import Replay
 from treeopt.tree import DraftTree
 
 TREE = DraftTree(((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)))
@@ -114,6 +116,19 @@ def test_the_bounds_hold_for_any_accepted_lengths(weights: list[float], tokens: 
 def test_plain_decoding_waits_one_step_per_token() -> None:
     time = time_per_token(DraftTree(()), np.ones(1), 0.008, 256)
     assert time[:2] == (pytest.approx(0.008), pytest.approx(0.008))
+
+
+def test_a_hundred_documents_have_a_99th_percentile() -> None:
+    def replayed(used: int, unused: int = 0) -> Replay:
+        steps = np.append(np.arange(1, used + 1), np.zeros(unused, dtype=np.int64))
+        tokens = np.where(steps > 0, 100, 0)
+        return Replay(phases=1, tokens=tokens, steps=steps, position_tokens=tokens, positions=steps)
+
+    # 0.01, 0.02, ... 1.00 steps per token: the quantile lies 0.01 of the way from the 99th to the 100th.
+    assert documents_p99(replayed(100)) == pytest.approx(0.9901)
+    assert documents_p99(replayed(100, unused=3)) == pytest.approx(0.9901)
+    assert documents_p99(replayed(99)) is None
+    assert documents_p99(replayed(99, unused=3)) is None  # too short to be replayed
 
 
 def test_limits_are_met_or_not() -> None:

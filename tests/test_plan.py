@@ -118,7 +118,7 @@ def test_the_largest_batch_within_the_limit_is_told(wide: Plan) -> None:
         assert bucket.time_per_token.mean_s <= bucket.time_per_token.p99_s
         within = bucket.time_per_token.mean_s <= 0.004 and bucket.time_per_token.p99_s <= 0.005
         assert bucket.meets_limit == within
-        assert ("no tree was found within" in bucket.reason) == (not within)
+        assert ("was found within" in bucket.reason) == (not within)
     for context in (1024, 8192):
         largest = max(b.batch_max for b in wide.at_context(context).buckets if b.meets_limit)
         assert any(f"at context {context} the largest listed batch" in n and f"is {largest}:" in n for n in wide.notes)
@@ -150,9 +150,9 @@ def test_files_of_before_contexts_and_limits_are_read(plan: Plan, tmp_path: Path
         ("context: {min: 1025, max: 8192}", "context: {min: 1026, max: 8192}", "contexts before end at 1024"),
         ("context: {min: 1025, max: 8192}", "context: {min: 1025, max: 1000}", "out of range"),
         (
-            "batch: {min: 1, max: 8}\n  context: {min: 1025",
-            "batch: {min: 2, max: 8}\n  context: {min: 1025",
-            "batch 2 to",
+            "batch: {min: 1, max: 1}\n  context: {min: 1025",
+            "batch: {min: 2, max: 1}\n  context: {min: 1025",
+            "batch",
         ),
         ("max_mean_s: 0.004", "max_mean_s: 0.0", "0 ms per token"),
         ("output_tokens: 256", "output_tokens: 0", "requests of 0 tokens"),

@@ -179,6 +179,14 @@ def test_ties_go_to_the_smaller_tree() -> None:
     assert choice.runner_up.loss == pytest.approx(1.0 - 1.504 / 1.5)
 
 
+@pytest.mark.parametrize(("second", "nodes"), [(0.0074, 2), (0.0077, 3)])
+def test_half_a_percent_is_a_tie_and_no_more(second: float, nodes: int) -> None:
+    # One node more gives 1.5 + second tokens for 1.5, at the same time: a share of 0.491 or 0.511 %.
+    model = DepthRankModel(np.array([[0.5, second]]))
+    (choice,) = search(Question(batches=(1,)), model, TableCost(np.ones((2, 65))))
+    assert choice.best.nodes == nodes
+
+
 def test_budget_caps_throughput_too() -> None:
     model = DepthRankModel(np.tile([0.7, 0.15], (8, 1)))
     flat = TableCost(np.ones((17, 65)))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from treeopt.catalog import locate
 from treeopt.cost.base import IntLike
 from treeopt.errors import InputError
 from treeopt.evidence import Evidence, Part
+from treeopt.frontier import Limits
 from treeopt.inputs import load_evidence
 from treeopt.latency import Latency, accepted_lengths, steps_needed
 from treeopt.question import Question
@@ -174,6 +177,19 @@ def test_a_tie_within_a_range_is_no_reason_to_lose_more_than_was_asked_for(shipp
     strict, loose = settle(0.0), settle(0.05)
     assert strict[0] > loose[0]
     assert strict[1] < loose[1] < 0.05
+
+
+@pytest.mark.parametrize(("token_s", "allowed"), [(0.03, 0.001), (0.03, 0.01), (0.001, 0.005), (0.01, 0.01)])
+@pytest.mark.parametrize("batches", [(1, 2, 3, 4, 6, 8, 12, 16), (4, 6, 8, 12, 16, 24, 32)])
+def test_no_bucket_that_can_be_divided_loses_more_than_was_allowed(
+    shipped: Evidence, batches: tuple[int, ...], token_s: float, allowed: float
+) -> None:
+    question = Question(batches=batches, sharing=Sharing(max_loss=allowed), limits=Limits(max_nodes=32))
+    settled = settled_search(question, shipped, Rising(token_s))
+    assert [b for s in settled for b in s.question.batches] == list(batches)
+    assert all(s.choice.sharing_loss <= allowed for s in settled if len(s.question.batches) > 1)
+    two = replace(question, sharing=Sharing(max_loss=allowed, max_trees=2))
+    assert len(settled_search(two, shipped, Rising(token_s))) == 2
 
 
 def test_the_time_per_token_is_that_of_the_settled_tree(shipped: Evidence) -> None:

@@ -111,6 +111,26 @@ def test_trees_of_two_levels_at_least(product_form: bool, gaps: bool, seed: int)
 
 
 @pytest.mark.parametrize("product_form", [False, True])
+@pytest.mark.parametrize("children", [1, 2])
+@pytest.mark.parametrize("seed", range(16))
+def test_a_children_cap_leaves_no_rank_gaps(product_form: bool, children: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    model, cost = sorted_model(product_form)(rng, 3, 3), TableCost(staircase(rng, 4, 7), depth_s=0.02)
+    limits, caps = TreeLimits(rank_gaps=False), Limits(max_nodes=6, max_children=children)
+    (choice,) = search(Question(batches=(3,), limits=caps, shape=Trees(rank_gaps=False)), model, cost)
+    fits = (
+        DraftTree(tuple(paths)) for paths in all_trees(3, 3, 6, max_children=children) if _loads(limits, tuple(paths))
+    )
+    check(choice, max(value(t, model, cost, 3) for t in fits))
+    assert limits.refusal(choice.tree) is None
+    assert choice.runner_up is None or limits.refusal(choice.runner_up.draft) is None
+
+
+def _loads(limits: TreeLimits, paths: tuple[tuple[int, ...], ...]) -> bool:
+    return limits.refusal(DraftTree(paths)) is None
+
+
+@pytest.mark.parametrize("product_form", [False, True])
 @pytest.mark.parametrize("shape", [Trees(), Trees(min_depth=1), Trees(min_depth=2, rank_gaps=False)])
 @pytest.mark.parametrize("seed", range(16))
 def test_path_lists_within_ranks_and_depth(product_form: bool, shape: Trees, seed: int) -> None:

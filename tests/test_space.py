@@ -208,6 +208,52 @@ def test_batches_within_and_over_the_limit_share_no_bucket() -> None:
     assert [(c.batch_min, c.batch_max, c.meets_limit) for c in one] == [(1, 64, False)]
 
 
+@pytest.mark.parametrize("make", [random_path_model, random_product_model])
+@pytest.mark.parametrize("quantile", [0.02, 0.3])
+@pytest.mark.parametrize("seed", range(12))
+def test_what_a_shared_range_loses_is_told_though_a_limit_is_missed(make, quantile: float, seed: int) -> None:  # type: ignore[no-untyped-def]
+    rng = np.random.default_rng(seed)
+    K, D, N = CASES[seed % 4]
+    model, cost = make(rng, D, K), RandomCost(staircase(rng, 4, N + 1) * np.array([1, 1, 1.5, 2.5])[:, None])
+    tried = {batch: every_tree(model, cost, batch, N) for batch in (1, 2, 3)}
+    limit = float(np.quantile([t.mean_s for batch in (1, 3) for t in tried[batch]], quantile))
+    latency = Latency(max_mean_s=limit)
+    question = Question(batches=(1, 3), limits=Limits(max_nodes=N), latency=latency, sharing=Sharing(max_trees=1))
+    (choice,) = search(question, model, cost)
+    ends = [price_tree(choice.tree, model, cost, batch=b, context=question.context) for b in (1, 2, 3)]
+    # At one batch size the quickest tree per token is the fastest one, so a limit on the mean never changes it.
+    losses = [1.0 - ends[b - 1].tokens_per_s / max(t.tokens_per_s for t in tried[b]) for b in tried]
+    assert choice.sharing_loss == pytest.approx(max(losses), abs=1e-9)
+    assert choice.meets_limit == all(end.step_time_s / end.expected_tokens <= limit for end in ends)
+
+
+def test_a_budget_and_a_limit_that_no_tree_meets_together_still_have_an_answer() -> None:
+    model = DepthRankModel(np.tile([0.7, 0.15], (6, 1)))
+    cost = RandomCost(np.ones((188, 65)) + np.arange(188)[:, None] / 100.0)
+    latency = Latency(max_mean_s=0.9)  # plain decoding takes 1 s
+    question = Question(batches=(2, 187), budget_tokens=179, latency=latency, sharing=Sharing(max_trees=1))
+    (choice,) = search(question, model, cost)
+    assert len(choice.tree) == 1  # no draft stays under the budget at batch 187
+    assert not choice.meets_limit
+    assert 0.0 < choice.sharing_loss < 1.0
+    assert choice.gap >= 0.0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_limit_of_six_digits_from_an_answer_is_met_by_that_answer(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    K, D, N = CASES[seed % 4]
+    model, cost = random_path_model(rng, D, K), RandomCost(staircase(rng, 4, N + 1), depth_s=0.05)
+    tried = every_tree(model, cost, 2, N)
+    question = Question(batches=(2,), limits=Limits(max_nodes=N), latency=Latency(output_tokens=TOKENS))
+    (free,) = search(question, model, cost)
+    own = of_choice(free, tried)
+    latency = Latency(max_mean_s=float(f"{own.mean_s:.6g}"), max_p99_s=float(f"{own.p99_s:.6g}"), output_tokens=TOKENS)
+    (again,) = search(Question(batches=(2,), limits=Limits(max_nodes=N), latency=latency), model, cost)
+    assert again.meets_limit
+    assert again.best.tokens_per_s == pytest.approx(free.best.tokens_per_s, rel=1e-12)
+
+
 def test_a_tree_for_a_range_of_contexts_is_judged_at_both_ends() -> None:
     model = DepthRankModel(np.tile([0.7, 0.15], (6, 1)))
     batch, nodes = np.meshgrid(np.arange(33), np.arange(33), indexing="ij")

@@ -122,6 +122,17 @@ def test_from_widths_is_the_full_product() -> None:
         DraftTree.from_widths([2, 0])
 
 
+def test_numbers_that_are_not_whole_are_refused() -> None:
+    with pytest.raises(TreeError, match=r"parent 0\.5"):
+        DraftTree.from_parents([-1, 0.5])  # type: ignore[list-item]
+    with pytest.raises(TreeError, match=r"rank 1\.5"):
+        DraftTree.from_parents([-1, 0], ranks=[-1, 1.5])  # type: ignore[list-item]
+    for length in (1.5, True, "3"):
+        with pytest.raises(TreeError, match="prefix length"):
+            DraftTree.chain(1).positions(length)  # type: ignore[arg-type]
+    assert DraftTree.from_parents(np.array([-1, 0])).paths == ((0,),)
+
+
 def test_chain() -> None:
     assert DraftTree.chain(3).paths == ((0,), (0, 0), (0, 0, 0))
     assert DraftTree.chain(0) == DraftTree(())

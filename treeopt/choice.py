@@ -36,7 +36,8 @@ class Choice:
 
     `gap` is the share by which any tree could at most beat the best one found; 0 means that one is optimal.
     `sharing_loss` is the most that any batch size of the bucket loses against its own best tree. Where no tree stays
-    within the limits on the time per token, `meets_limit` is false and the tree is the one that exceeds them least.
+    within the limits on the time per token at both ends, `meets_limit` is false: for one batch size the tree is the one
+    that exceeds them least, for several it loses least at the worst end.
     Of a dynamic tree, `triple`, `tree` is the one that it builds on average confidence.
     """
 

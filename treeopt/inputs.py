@@ -7,24 +7,27 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from treeopt.catalog import DEFAULT_RANKS, file_sha256, locate
+from treeopt.catalog import DEFAULT_RANKS, locate
 from treeopt.cost import (
     EngineSteps,
     Hardware,
     ModelShape,
     ModelStep,
-    load_hardware,
     load_model,
     parse_drafter,
 )
 from treeopt.cost.base import StepCost
 from treeopt.cost.experts import MAX_SKEW
+from treeopt.cost.hardware import hardware_document
+from treeopt.cost.model import model_document
 from treeopt.cost.table import TableStep
 from treeopt.errors import FileFormatError, InputError
 from treeopt.evidence import Evidence, Part
-from treeopt.plan import APPROXIMATE_RULES, Plan, Source
+from treeopt.plan import Plan, Source
 from treeopt.ranks.intervals import MIN_DOCUMENTS
-from treeopt.ranks.profile import RankProfile, TraceSource, load_profile
+from treeopt.ranks.profile import RankProfile, TraceSource, differs, load_profile, stated
+from treeopt.ranks.replay import ALL_POSITIONS_FLATTER
+from treeopt.ranks.rules import APPROXIMATE_RULES, GREEDY
 from treeopt.ranks.trace import Trace, TraceFile
 
 if TYPE_CHECKING:
@@ -83,8 +86,7 @@ class Inputs:
     @property
     def rule(self) -> str:
         """The verification rule that the evidence was measured under; greedy where it does not say."""
-        rules = {part.profile.conditions.rule for part in self.evidence.parts} - {None}
-        return next(iter(rules)) or "greedy" if len(rules) == 1 else "greedy"
+        return next(iter(stated([part.profile for part in self.evidence.parts], "rule")), GREEDY)
 
     def notes(self, batch: int, context: int, nodes: int = 1) -> list[str]:
         """What a reader of any number made from these inputs, up to these sizes, must know."""
@@ -96,8 +98,8 @@ class Inputs:
                 found.append(f"ranks {part.name}: {part.profile.note}")
             if part.trace is None and part.profile.conditions.sampling == "all-positions":
                 found.append(
-                    f"ranks {part.name}: counted over all positions, without documents: a decoder gets 2 to 7 % less, "
-                    "and the interval is several times too narrow; give a trace with doc_id and pos"
+                    f"ranks {part.name}: {ALL_POSITIONS_FLATTER}, and without documents, so that the interval "
+                    "is several times too narrow; give a trace with doc_id and pos"
                 )
             if part.trace is not None and part.trace.documents < MIN_DOCUMENTS:
                 found.append(f"ranks {part.name}: {part.trace.documents} documents are too few for an interval")
@@ -131,7 +133,10 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
     """
     hardware_at, model_at = locate("hardware", names.hardware), locate("models", names.model)
     evidence, ranks_source = load_evidence(names.ranks, confidence=confidence)
-    hardware, model = load_hardware(hardware_at.path), _skewed(load_model(model_at.path), names.expert_skew)
+    # Read once, so that the hash is of what was used: a pipe has nothing to give a second time.
+    hardware_file, model_file = hardware_document(hardware_at.path), model_document(model_at.path)
+    hardware = Hardware.from_document(hardware_file)
+    model = _skewed(ModelShape.from_document(model_file), names.expert_skew)
     drafter = parse_drafter(names.drafter, load_model=lambda name: load_model(locate("models", name).path))
     engine = (hardware.engine_steps or EngineSteps()).with_captures(names.capture_tokens, names.capture_limit)
     kernels = ModelStep(
@@ -152,7 +157,7 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
         hardware_source=Source(
             name=hardware.name,
             reference=hardware_at.reference,
-            sha256=file_sha256(hardware_at.path),
+            sha256=hardware_file.sha256,
             facts=(
                 ("source", hardware.source),
                 ("ridge_tokens", ridge),
@@ -163,12 +168,12 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
         model_source=Source(
             name=model.name,
             reference=model_at.reference,
-            sha256=file_sha256(model_at.path),
+            sha256=model_file.sha256,
             facts=(("dtype", names.dtype), ("tp", names.tp), *_given(names, "expert_skew")),
         ),
         kernels=kernels,
         cost=kernels if table is None else table.step(carried_by=kernels),
-        cost_source=None if names.cost is None else _cost_source(names.cost),
+        cost_source=None if table is None else Source(name=table.name, reference=str(names.cost), sha256=table.sha256),
         cost_findings=() if table is None else table.findings,
     )
 
@@ -177,11 +182,6 @@ def _cost_table(name: str) -> CostTable:
     from treeopt.cost.tables.loading import load_cost_table  # imports all readers of step times
 
     return load_cost_table(Path(name))
-
-
-def _cost_source(file: str) -> Source:
-    path = Path(file)
-    return Source(name=path.name, reference=file, sha256=file_sha256(path))
 
 
 def _given(names: Names, *options: str) -> list[tuple[str, Any]]:
@@ -206,7 +206,8 @@ def load_evidence(text: str, *, confidence: bool = False) -> tuple[Evidence, Sou
     """A rank profile by name or file, or a mixture of several: `code.npz=0.3,chat.npz=0.7`, shares of the drafts.
 
     Raises:
-        InputError: an unknown name, an unreadable file, or shares that do not sum to 1.
+        InputError: an unknown name, an unreadable file, shares that do not sum to 1, or parts that were measured under
+            different rules.
     """
     if "=" not in text or Path(text).exists():
         located = locate("ranks", text)
@@ -229,7 +230,11 @@ def load_evidence(text: str, *, confidence: bool = False) -> tuple[Evidence, Sou
         )
     if len({name for name, _ in shares}) != len(shares):
         raise InputError(f"'{text}' names a profile twice", hint="add its shares")
-    parts = tuple(_part(load_profile(locate("ranks", name).path), share, confidence) for name, share in shares)
+    profiles = [load_profile(locate("ranks", name).path) for name, _ in shares]
+    rules = stated(profiles, "rule")
+    if len(rules) > 1:
+        raise differs("rule", rules, hint="mix what ran alike: a plan is for one rule")
+    parts = tuple(_part(profile, share, confidence) for profile, (_, share) in zip(profiles, shares, strict=True))
     combined = hashlib.sha256("".join(part.profile.sha256 for part in parts).encode()).hexdigest()
     kinds = " + ".join(dict.fromkeys(part.profile.kind for part in parts))
     return Evidence(parts=parts), Source(name=text, reference=text, sha256=combined, facts=(("evidence", kinds),))

@@ -25,8 +25,8 @@ MAX_OUTPUT_TOKENS: Final = 1 << 16
 _QUANTILE: Final = 0.99
 # A 99th percentile of fewer documents is a guess.
 _MIN_DOCUMENTS: Final = 100
-# Limits are met within rounding: a limit copied from a plan must be met by that plan.
-_ROUNDING: Final = 1e-6
+# Limits are met within rounding: a limit copied from a plan, which has six digits, must be met by that plan.
+_ROUNDING: Final = 1e-5
 
 
 class TimePerToken(NamedTuple):
@@ -67,7 +67,8 @@ class Latency:
         return self.max_mean_s is not None or self.max_p99_s is not None
 
     def room(self, tokens: FloatArray, time_s: FloatArray, steps: FloatArray | IntArray) -> FloatArray:
-        """`[...]` limit over time per token, that of the tighter limit: 1 and more is within, inf without a limit.
+        """`[...]` limit over time per token, that of the tighter limit: 1 and more is within (or rounds to it), inf
+        without a limit.
 
         Args:
             tokens: `[...]` E.
@@ -79,7 +80,7 @@ class Latency:
             room = np.minimum(room, self.max_mean_s * tokens / time_s)
         if self.max_p99_s is not None:
             room = np.minimum(room, self.max_p99_s * self.output_tokens / (steps * time_s))
-        return room
+        return room * (1.0 + _ROUNDING)
 
     def most_room(self, tokens: FloatArray, time_s: FloatArray) -> FloatArray:
         """`[...]` what the room of no tree exceeds that has at most that E and takes at least that long.

@@ -12,11 +12,10 @@ from treeopt.errors import InputError
 from treeopt.frontier import Limits
 from treeopt.latency import NO_LIMIT, Latency
 from treeopt.plan_bucket import Bucket
+from treeopt.ranks.rules import EXACT_RULES
 from treeopt.tree import DraftTree
 
 FORMAT: Final = "treeopt.plan/1"
-EXACT_RULES: Final = ("greedy", "target-sample", "recursive-rejection")
-APPROXIMATE_RULES: Final = ("typical",)
 
 
 @dataclass(frozen=True, kw_only=True)

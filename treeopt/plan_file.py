@@ -11,9 +11,10 @@ from treeopt.documents import Document, Field, read_document
 from treeopt.errors import InputError, SearchError
 from treeopt.frontier import Limits
 from treeopt.latency import NO_LIMIT, Latency
-from treeopt.plan import APPROXIMATE_RULES, EXACT_RULES, FORMAT, Contexts, FormatLoss, Plan, PlanEngine, Source
+from treeopt.plan import FORMAT, Contexts, FormatLoss, Plan, PlanEngine, Source
 from treeopt.plan_bucket import Bucket
 from treeopt.plan_bucket_file import number_or_none, parse_bucket, paths_at
+from treeopt.ranks.rules import read_rule
 from treeopt.tree import DraftTree
 
 TREE_FORMAT: Final = "treeopt.tree/1"
@@ -43,11 +44,7 @@ def parse_plan(document: Document) -> Plan:
     root = document.root
     check_format(root, FORMAT, what="plan")
     root.only(*_PLAN_KEYS)
-    created, rule = root.get("created_with"), root.get("verification").get("rule")
-    if rule.text() not in (*EXACT_RULES, *APPROXIMATE_RULES):
-        raise rule.error(
-            f"unknown rule '{rule.text()}'", hint=f"known: {', '.join((*EXACT_RULES, *APPROXIMATE_RULES))}"
-        )
+    created, rule = root.get("created_with"), read_rule(root.get("verification").get("rule"))
     context = root.get("context").integer(low=0)
     buckets = tuple(parse_bucket(b, context) for b in root.get("buckets").items())
     if not buckets:
@@ -56,7 +53,7 @@ def parse_plan(document: Document) -> Plan:
     return Plan(
         version=created.get("treeopt").text(),
         command=created.get("command").text(),
-        rule=rule.text(),
+        rule=rule,
         notes=tuple(note.text() for note in root.get("notes").items()),
         ranks=_parse_source(root.get("ranks")),
         hardware=_parse_source(root.get("hardware")),

@@ -133,9 +133,15 @@ def over_limit(settled: Settled) -> list[str]:
     """That nothing stays within the limits, if so."""
     if settled.choice.meets_limit:
         return []
-    time = settled.time_per_token
+    time, limit = settled.time_per_token, _limit_words(settled.question.latency)
+    if len(settled.question.ends) > 1:
+        return [
+            f"nothing was found within {limit} at both ends of this range: this one loses least there, "
+            f"{time.mean_s * 1e3:.2f} ms per token on average at its largest, {time.p99_s * 1e3:.2f} ms for 99 % of "
+            "requests; list more batch sizes, or use a smaller batch"
+        ]
     return [
-        f"no tree was found within {_limit_words(settled.question.latency)}, nor is plain decoding: this is the "
+        f"no tree was found within {limit}, nor is plain decoding: this is the "
         f"quickest per token, {time.mean_s * 1e3:.2f} ms on average, {time.p99_s * 1e3:.2f} ms for 99 % of requests"
         + ("; use a smaller batch" if settled.choice.batch_max > 1 else "")
     ]

@@ -49,7 +49,8 @@ class Settled:
 def settled_search(question: Question, evidence: Evidence, cost: StepCost, *, seed: int = 0) -> list[Settled]:
     """Search all batch sizes, then settle each bucket under its own tree's draft starts.
 
-    The buckets are formed under f at the draft starts of the middle batch size's tree.
+    The buckets are formed under f at the draft starts of the middle batch size's tree; one that loses more by sharing
+    under its own than was allowed is divided.
     """
     return _Settler(question, evidence, cost, seed).all()
 
@@ -72,11 +73,18 @@ class _Settler:
     def all(self) -> list[Settled]:
         evidence, question = self.evidence, self.question
         settled: list[Settled] = []
-        for own in self._buckets():
+        waiting = self._buckets()
+        spare = min(question.sharing.max_trees or len(question.batches), len(question.batches)) - len(waiting)
+        while waiting:
+            own = waiting.pop(0)
             if settled and question.longest_first:
                 own = _no_deeper(own, settled[0].choice.tree.depth)
             traced = evidence.depends_on_the_tree
             choice = self._settle(own) if traced else search(own, self._under(None), self.cost)[0]
+            if spare > 0 and len(own.batches) > 1 and choice.sharing_loss > question.sharing.max_loss:
+                waiting[:0] = self._divided(own)
+                spare -= 1
+                continue
             times = self._times(choice, own)
             settled.append(
                 Settled(
@@ -98,15 +106,21 @@ class _Settler:
             return [replace(question, sharing=one_tree)]
         middle = question.at(Point(batches[len(batches) // 2], question.context))
         found = search(question, self._model(middle), self.cost)
-        return [
-            replace(
-                question,
-                batches=tuple(b for b in batches if choice.batch_min <= b <= choice.batch_max),
-                first_batch=choice.batch_min,
-                sharing=one_tree,
-            )
-            for choice in found
-        ]
+        return [self._of_batches(choice.batch_min, choice.batch_max) for choice in found]
+
+    def _divided(self, own: Question) -> list[Question]:
+        """A bucket in two, where its own draft starts say that both lose least, else in the middle."""
+        two = replace(own, sharing=Sharing(max_loss=0.0, max_trees=2))
+        ends = [choice.batch_max for choice in search(two, self._model(own), self.cost)][:-1]
+        end = ends[0] if ends else own.batches[len(own.batches) // 2 - 1]
+        low, high = own.ends[0].batch, own.batches[-1]
+        return [self._of_batches(low, end), self._of_batches(end + 1, high)]
+
+    def _of_batches(self, low: int, high: int) -> Question:
+        """The question for one tree for the listed batch sizes from `low` to `high`."""
+        listed = tuple(b for b in self.question.batches if low <= b <= high)
+        one_tree = Sharing(max_loss=self.question.sharing.max_loss, max_trees=1)
+        return replace(self.question, batches=listed, first_batch=low, sharing=one_tree)
 
     def _under(self, draft: Draft | None) -> PathModel:
         """f where a draft's own drafts start, with the E of dynamic trees where those are asked for."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -74,6 +74,9 @@ def tree_of(draft: Draft, ranks: PathModel) -> DraftTree:
 
 def _trees(shape: Trees, ranks: PathModel, limits: Limits, depth: int) -> Offered:
     cap = shape.max_expanded
+    if limits.max_children is not None and not shape.rank_gaps:
+        # Children without gaps are the best ranks: so many of them is a cap on the ranks.
+        limits = replace(limits, max_ranks=min(limits.max_children, limits.max_ranks or ranks.ranks), max_children=None)
     families = _families(ranks, limits, cap)
     trees = [tree_options(families, depth)]
     top = most_chain_tokens(ranks, limits, depth, top=not shape.rank_gaps)  # without gaps there are no other chains
@@ -90,7 +93,8 @@ def _trees(shape: Trees, ranks: PathModel, limits: Limits, depth: int) -> Offere
 
     def by_width(within: Limits) -> Sequence[Sequence[Family]]:
         widths = [w if cap is None else min(w, cap) for w in WIDTHS]
-        return [best_families(ranks, within, max_width=w) for w in widths]
+        sized = replace(limits, max_nodes=within.max_nodes, max_depth=within.max_depth)
+        return [best_families(ranks, sized, max_width=w) for w in widths]
 
     return Offered(options, sizes, by_width if ranks.product_form else None)
 

@@ -26,6 +26,9 @@ from treeopt.tree import DraftTree
 
 # Within this share of the best tokens/s the smaller tree wins: it frees memory and forgives a wrong cost model.
 TIE: Final = 0.005
+# Under a limit on the 99th percentile, options within this share of the best one are judged exactly, so many at a time.
+_COUNTED: Final = 0.05
+_COUNTED_AT_ONCE: Final = 8
 
 
 class _Most(NamedTuple):
@@ -115,33 +118,40 @@ class Space:
 
     def _price(self) -> None:
         self.time_s = self.options.times_s(self.cost, self.points)
-        self._steps = self._needed_steps()
-        value = self._objective(self.options.expected_tokens, self.time_s, self.points)
-        self.value, self.room = self._allowed(value, self.time_s, self.points)
+        self._unlimited = self._objective(self.options.expected_tokens, self.time_s, self.points)
+        self._steps = self._needed_steps(self._unlimited)
+        self.value, self.room = self._allowed(self._unlimited, self.time_s, self.points)
 
-    def _needed_steps(self) -> FloatArray:
+    def _needed_steps(self, value: FloatArray) -> FloatArray:
         """`[options]` steps that 99 % of requests need, or more where that decides nothing; 1 without such a limit.
 
-        Counting them takes most of a search, so only those options are counted that may or may not be within the
-        limits, and where none is, those that may come closest.
+        Counting them takes most of a search. At each point the options of most `value [points, options]` that may be
+        within the limits come first, until the best that are within are known; where none is, those that come closest.
         """
-        latency, tokens = self.question.latency, self.options.expected_tokens
+        latency, tokens, depth = self.question.latency, self.options.expected_tokens, self.options.depth
         if latency.max_p99_s is None:
             return np.ones(len(tokens))
         most = latency.most_room(tokens, self.time_s)
         most[self._forbidden(self.options, self.points)] = -np.inf
-        steps = most_steps(tokens, self.options.depth, latency.output_tokens)
+        steps = most_steps(tokens, depth, latency.output_tokens)
         known = np.zeros(len(tokens), dtype=np.bool_)
-        margin = max(TIE, self.question.sharing.max_loss)
-        while True:
+        asked = np.flatnonzero(self.options.nodes == depth + 1)  # the best chain is told beside every answer
+        while len(asked):
+            steps[asked], known[asked] = self._count_steps(asked), True
             room = np.where(np.isfinite(most), latency.room(tokens, self.time_s, steps), -np.inf)
-            best = room.max(axis=1, keepdims=True)
-            undecided = np.where(best < 1.0, most >= best * (1.0 - margin), (most >= 1.0) & (room < 1.0))
-            asked = np.flatnonzero(undecided.any(axis=0) & ~known)
-            if not len(asked):
-                return steps
-            steps[asked] = self._count_steps(asked)
-            known[asked] = True
+            asked = self._undecided(value, room, np.where(known, room, most), known)
+        return steps
+
+    def _undecided(self, value: FloatArray, room: FloatArray, most: FloatArray, known: BoolArray) -> IntArray:
+        """`[n]` options to count next: a few of each point that may be as good as the best one known there."""
+        margin = max(_COUNTED, self.question.sharing.max_loss)
+        best = np.where(room >= 1.0, value, -np.inf).max(axis=1, keepdims=True)
+        closest = room.max(axis=1, keepdims=True)
+        better = (most >= 1.0) & (room < 1.0) & (value >= best * (1.0 - margin))
+        closer = (best == -np.inf) & ~better.any(axis=1, keepdims=True) & (most >= closest * (1.0 - margin))
+        score = np.where(~known & (better | closer), np.where(better, value, most), -np.inf)
+        first = np.argsort(-score, axis=1, kind="stable")[:, :_COUNTED_AT_ONCE]
+        return np.unique(first[np.isfinite(np.take_along_axis(score, first, axis=1))])
 
     def _count_steps(self, options: IntArray) -> IntArray:
         """`[n]` steps that 99 % of requests need with the trees of these options."""
@@ -185,14 +195,24 @@ class Space:
 
     def _loss_and_met(self) -> tuple[FloatArray, BoolArray]:
         """`[ranges, C]` what each option loses against the best one, at the worst end of each range, and `[ranges]`
-        whether some option stays within the latency limits there; where none does, the loss is that of the room."""
-        best = self.value.max(axis=1, keepdims=True)
-        loss = reduce(np.maximum, (1.0 - self.value / np.where(np.isfinite(best), best, 1.0))[self._corners])
-        met = np.isfinite(loss.min(axis=1))
-        if not met.all():
-            room = reduce(np.minimum, self.room[self._corners])[~met]
-            loss[~met] = 1.0 - room / room.max(axis=1, keepdims=True)
-        return np.asarray(loss), met
+        whether some option stays within the latency limits at all ends.
+
+        At a point where nothing stays within them the loss is that of the room; where something does, options that do
+        not count as losing all and, beyond that, what they exceed.
+        """
+        best, most = self.value.max(axis=1, keepdims=True), self.room.max(axis=1, keepdims=True)
+        within, possible = np.isfinite(self.value), np.isfinite(best)
+        over = np.where(possible, 2.0 - self.room, 1.0 - self.room / np.where(possible, 1.0, most))
+        loss = np.where(within, 1.0 - self.value / np.where(possible, best, 1.0), over)
+        met = reduce(np.logical_and, within[self._corners]).any(axis=1)
+        return np.asarray(reduce(np.maximum, loss[self._corners])), met
+
+    def _loss_of(self, option: int, rows: IntArray) -> float:
+        """The most that an option loses against the best one of a point, whether it is within the limits or not."""
+        possible = np.isfinite(self.value[rows].max(axis=1, keepdims=True))
+        best = np.where(possible, self.value[rows], self.room[rows]).argmax(axis=1)
+        ratio = self._unlimited[rows, option] / self._unlimited[rows, best]
+        return float(max(0.0, 1.0 - ratio.min()))
 
     @property
     def _corners(self) -> IntArray:
@@ -281,8 +301,8 @@ class Space:
             plain=plain,
             runner_up=self._runner_up(high, option, scores),
             break_even_at_min=float((self.time_s[lows, option] / self.time_s[lows, 0]).max()),
-            sharing_loss=bucket.loss,
-            gap=float(self._gap(met=met)[within].max()),
+            sharing_loss=self._loss_of(option, self._corners[:, bucket.first : bucket.last + 1].ravel()),
+            gap=float(self._open[within].max()),
             meets_limit=met,
             triple=None if isinstance(draft, DraftTree) else draft,
         )

@@ -59,7 +59,7 @@ class DraftTree:
         Raises:
             TreeError: not exactly one root, a parent that does not exist, a cycle, or siblings of equal rank.
         """
-        parents = [int(p) for p in parents]
+        parents = [_whole(p, "parent") for p in parents]
         roots = [i for i, p in enumerate(parents) if p == -1]
         if len(roots) != 1:
             raise TreeError(
@@ -81,7 +81,7 @@ class DraftTree:
         while queue:
             parent = queue.popleft()
             for order, node in enumerate(children[parent]):
-                rank = order if ranks is None else int(ranks[node])
+                rank = order if ranks is None else _whole(ranks[node], "rank")
                 path_of[node] = (*path_of[parent], rank)
                 queue.append(node)
         if len(path_of) != len(parents):
@@ -228,7 +228,13 @@ def _checked_path(path: Iterable[int]) -> RankPath:
     return tuple(int(r) for r in ranks)
 
 
+def _whole(value: int, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TreeError(f"{what} {value!r}", hint="parents, ranks and lengths are whole numbers")
+    return int(value)
+
+
 def _checked_length(prefix_len: int) -> int:
-    if not 0 <= prefix_len <= MAX_PREFIX:
+    if not 0 <= _whole(prefix_len, "prefix length") <= MAX_PREFIX:
         raise TreeError(f"prefix length {prefix_len} is out of range", hint="give the committed tokens, 0 or more")
     return prefix_len

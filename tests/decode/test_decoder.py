@@ -267,7 +267,7 @@ def test_mutant_gathering_from_the_node_itself() -> None:
         return rule_named("greedy").judge(replace(evidence, best=shifted), draws)
 
     target = toy(7)
-    mutant = Rule(name="greedy", exact=True, siblings=Siblings.BEST, judge=judge)
+    mutant = Rule(name="greedy", siblings=Siblings.BEST, judge=judge)
     assert written(target, rule=mutant) != [written_plainly(target, prompt, 24) for prompt in PROMPTS]
 
 

@@ -11,7 +11,7 @@ from treeopt.decode.draws import RandomDraws
 from treeopt.decode.rules import RULES, Rule, rule_named
 from treeopt.decode.verdicts import Evidence, Verdict, end_at
 from treeopt.errors import UnknownNameError
-from treeopt.plan import APPROXIMATE_RULES, EXACT_RULES
+from treeopt.ranks import rules as names
 from treeopt.tree import DraftTree
 
 SAMPLING = [rule for rule in RULES if rule.samples and rule.exact]
@@ -104,7 +104,7 @@ def test_mutant_probability_gathered_from_the_node_itself(rule: Rule) -> None:
         )
         return rule.judge(shifted, draws)
 
-    mutant = Rule(name=rule.name, exact=True, siblings=rule.siblings, judge=judge)
+    mutant = Rule(name=rule.name, siblings=rule.siblings, judge=judge)
     p, q = table(1, 3), table(101, 3)
     assert largest_error(output_law(mutant, BUSHY, p, q, 3, length=2), target_law(p, 3, 2)) > 1e-2
 
@@ -115,7 +115,7 @@ def test_mutant_bonus_counted_twice() -> None:
         doubled = np.concatenate([path[:, :1], path], axis=1)  # the root, emitted as the last bonus, comes again
         return Verdict(doubled, token)
 
-    mutant = Rule(name="target-sample", exact=True, siblings=rules.Siblings.BEST, judge=judge)
+    mutant = Rule(name="target-sample", siblings=rules.Siblings.BEST, judge=judge)
     p, q = table(1, 3), table(101, 3)
     assert largest_error(output_law(mutant, BUSHY, p, q, 3, length=2), target_law(p, 3, 2)) > 1e-2
 
@@ -181,7 +181,7 @@ def test_an_end_token_on_the_path_ends_it() -> None:
 
 
 def test_names() -> None:
-    assert {*EXACT_RULES} <= {rule.name for rule in RULES if rule.exact}
-    assert {*APPROXIMATE_RULES} == {rule.name for rule in APPROXIMATE}
+    assert tuple(rule.name for rule in RULES) == names.RULES
+    assert [rule.name for rule in APPROXIMATE] == ["typical"]
     with pytest.raises(UnknownNameError, match="unknown rule 'greedi'"):
         rule_named("greedi")

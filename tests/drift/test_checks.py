@@ -17,6 +17,7 @@ from treeopt.errors import InputError
 from treeopt.plan import Plan
 from treeopt.ranks.errors import NoDraftsError
 from treeopt.ranks.importers import read_evidence
+from treeopt.ranks.replay import ALL_POSITIONS_FLATTER
 from treeopt.tree import DraftTree
 
 CHAIN4, CHAIN2, OFF = DraftTree.chain(4), DraftTree.chain(2), DraftTree(())
@@ -207,7 +208,7 @@ def test_a_gate_that_is_no_share(gate: float) -> None:
 def test_all_positions_flatter() -> None:
     facts = (("evidence", "depth-rank"), ("sampling", "all-positions"))
     plan: Plan = replace(CHAINS, ranks=replace(CHAINS.ranks, facts=facts))
-    assert any("all positions" in note for note in check_plan(plan, metrics_of(counted(F4[1:]))).notes)
+    assert any(ALL_POSITIONS_FLATTER in note for note in check_plan(plan, metrics_of(counted(F4[1:]))).notes)
 
 
 def test_head_accuracies_say_nothing_of_a_tree() -> None:

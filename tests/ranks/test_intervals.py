@@ -63,6 +63,20 @@ def test_the_width_is_that_of_the_linearised_ratio() -> None:
     assert found.low < sample.tokens_per_step < found.high
 
 
+@pytest.mark.parametrize(
+    ("documents", "tail"),
+    [
+        (8, 0.00574),  # Student 2.3646 at 7 degrees x sqrt(8 / 7) = 2.5279; the normal table there
+        (21, 0.01628),  # 2.0860 at 20 degrees x sqrt(21 / 20) = 2.1375
+        (1001, 0.02480),  # 1.9623 at 1000 degrees x sqrt(1001 / 1000) = 1.9633
+    ],
+)
+def test_percentiles_are_further_out_for_few_documents(documents: int, tail: float) -> None:
+    found = interval_of(np.linspace(0.0, 1.0, 1001), documents)  # the quantile q of these values is q
+    assert found is not None
+    assert list(found) == pytest.approx([tail, 1.0 - tail], abs=1e-5)
+
+
 def test_documents_that_are_all_alike_leave_no_doubt() -> None:
     found = tokens_interval(of_sums(np.full(20, 30), np.full(20, 10)))
     assert found == Interval(3.0, 3.0)

@@ -92,8 +92,8 @@ def test_what_does_not_merge(profiles: list[RankProfile], message: str) -> None:
 
 
 def test_force_merges_other_conditions_and_says_both() -> None:
-    a = profile("a", TABLE, drafter="x", temperature=0.0, dataset="code")
-    b = profile("b", TABLE, drafter="y", temperature=1.0)
+    a = profile("a", TABLE, drafter="x", temperature=0.0, dataset="code", rule="greedy")
+    b = profile("b", TABLE, drafter="y", temperature=1.0, rule="typical")
     merged = merge([a, b], name="ab", force=True)
     assert merged.conditions == Conditions(drafter="x + y", temperature=None, dataset="code")
     same = merge([a, replace(a, sha256="other")], name="aa")

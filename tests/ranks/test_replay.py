@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import product
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from traces import accepted, decode, shipped_trace, shuffled, trace_of, traces, trees
 
 from treeopt.errors import InputError
-from treeopt.ranks.replay import accepted_lengths, draft_starts, replay
+from treeopt.ranks.replay import ALL_POSITIONS_FLATTER, accepted_lengths, draft_starts, replay
 from treeopt.ranks.trace import Trace
 from treeopt.tree import DraftTree
 
@@ -107,3 +108,14 @@ def test_a_tree_deeper_than_the_trace() -> None:
 def test_documents_too_short_to_replay() -> None:
     with pytest.raises(InputError, match="no document is longer than the 3 recorded depths"):
         replay(trace_of([np.zeros((3, 3)), np.zeros((2, 3))]), DraftTree.chain(1))
+
+
+def test_how_much_all_positions_flatter_is_what_the_published_table_says() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "acceptance.md").read_text()
+    found = []
+    for block in text.split("\n\n"):
+        header, *rows = [[cell.strip() for cell in line.split("|")] for line in block.strip().splitlines()]
+        if "all positions" in header:
+            found += [float(row[header.index("all positions")].removesuffix(" %")) for row in rows[1:]]
+    assert len(found) >= 20
+    assert f" {min(found):.1f} to {max(found):.1f} % above" in ALL_POSITIONS_FLATTER

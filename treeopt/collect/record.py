@@ -18,6 +18,7 @@ from treeopt.collect.models import CausalModel, Probabilities
 from treeopt.collect.rules import accepted_sibling
 from treeopt.collect.settings import Settings
 from treeopt.ranks.profile import Conditions
+from treeopt.ranks.rules import RECURSIVE_REJECTION
 from treeopt.ranks.trace import PAST_END
 
 LISTED: Final = 8  # guesses whose probability is written down
@@ -117,7 +118,7 @@ class Recorder:
 
     def _outcome(self, guesses: Guesses, p: Probabilities, tokens: IntArray, rng: np.random.Generator) -> Outcome:
         siblings = self._settings.ranks
-        if self._settings.acceptance_rule == "recursive-rejection":
+        if self._settings.acceptance_rule == RECURSIVE_REJECTION:
             events = [
                 accepted_sibling(row.astype(np.float64), guesses.distribution(i), token, siblings=siblings, rng=rng)
                 for i, (row, token) in enumerate(zip(p, tokens.tolist(), strict=True))

@@ -9,9 +9,10 @@ from typing import Final, Literal
 from treeopt.errors import InputError, UnknownNameError
 from treeopt.ranks.paths import MAX_RANKS
 from treeopt.ranks.profile import Conditions
+from treeopt.ranks.rules import GREEDY, RECURSIVE_REJECTION, TARGET_SAMPLE
 
 MAX_DEPTH: Final = 64
-RULES: Final = ("greedy", "target-sample", "recursive-rejection")
+RECORDED_RULES: Final = (GREEDY, TARGET_SAMPLE, RECURSIVE_REJECTION)
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
 
 DraftKind = Literal["ngram", "early-exit", "medusa", "model"]
@@ -75,9 +76,9 @@ class Settings:
         _check_range("--seed", self.seed, 0, 2**63 - 1)
         if self.dtype not in DTYPES:
             raise UnknownNameError("dtype", self.dtype, DTYPES)
-        if self.rule is not None and self.rule not in RULES:
-            raise UnknownNameError("rule", self.rule, RULES)
-        if self.rule is not None and (self.rule == "greedy") != (self.temperature == 0):
+        if self.rule is not None and self.rule not in RECORDED_RULES:
+            raise UnknownNameError("rule", self.rule, RECORDED_RULES)
+        if self.rule is not None and (self.rule == GREEDY) != (self.temperature == 0):
             usual = "greedy is the rule" if self.temperature == 0 else "greedy needs --temperature 0"
             raise InputError(
                 f"rule {self.rule} at temperature {self.temperature:g}: {usual}",
@@ -88,7 +89,7 @@ class Settings:
     @property
     def acceptance_rule(self) -> str:
         """The rule, with the temperature's usual one filled in: greedy, or target-sample."""
-        return self.rule or ("greedy" if self.temperature == 0 else "target-sample")
+        return self.rule or (GREEDY if self.temperature == 0 else TARGET_SAMPLE)
 
     @property
     def drafter(self) -> Draft:

@@ -167,7 +167,16 @@ def load_hardware(path: Path) -> Hardware:
         InputError: it cannot be read.
         FileFormatError: as `Hardware.from_document`.
     """
-    return Hardware.from_document(read_document(path, what="hardware profile"))
+    return Hardware.from_document(hardware_document(path))
+
+
+def hardware_document(path: Path) -> Document:
+    """The file of a hardware profile, for who needs its hash too.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    return read_document(path, what="hardware profile")
 
 
 def curves_path(path: Path) -> Path:

@@ -155,7 +155,16 @@ def load_model(path: Path) -> ModelShape:
         InputError: it cannot be read.
         FileFormatError: as `ModelShape.from_document`.
     """
-    return ModelShape.from_document(read_document(path, what="model file or config.json"))
+    return ModelShape.from_document(model_document(path))
+
+
+def model_document(path: Path) -> Document:
+    """The file of a model, for who needs its hash too.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    return read_document(path, what="model file or config.json")
 
 
 def _name_of(path: Path) -> str:

@@ -25,6 +25,14 @@ from treeopt.decode.draws import Draws
 from treeopt.decode.rejection import reject
 from treeopt.decode.verdicts import Evidence, Verdict, needed
 from treeopt.errors import UnknownNameError
+from treeopt.ranks.rules import (
+    EXACT_RULES,
+    GREEDY,
+    INDEPENDENT_REJECTION,
+    RECURSIVE_REJECTION,
+    TARGET_SAMPLE,
+    TYPICAL,
+)
 
 TYPICAL_EPSILON: Final = 0.09  # Medusa's released defaults: posterior_threshold and posterior_alpha
 TYPICAL_DELTA: Final = 0.3
@@ -40,17 +48,21 @@ class Siblings(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """An acceptance rule; `exact` says whether the output follows the target's law."""
+    """An acceptance rule."""
 
     name: str
-    exact: bool
     siblings: Siblings
     judge: Callable[[Evidence, Draws], Verdict]
 
     @property
+    def exact(self) -> bool:
+        """Whether the output follows the target's law."""
+        return self.name in EXACT_RULES
+
+    @property
     def samples(self) -> bool:
         """Whether it needs distributions, and so a temperature above 0."""
-        return self.name != "greedy"
+        return self.name != GREEDY
 
     @property
     def label(self) -> str:
@@ -113,16 +125,11 @@ def typical(evidence: Evidence, draws: Draws) -> Verdict:
 
 
 RULES: Final[tuple[Rule, ...]] = (
-    Rule(name="greedy", exact=True, siblings=Siblings.BEST, judge=greedy),
-    Rule(name="target-sample", exact=True, siblings=Siblings.BEST, judge=target_sample),
-    Rule(name="recursive-rejection", exact=True, siblings=Siblings.DISTINCT, judge=distinct_rejection),
-    Rule(
-        name="recursive-rejection-with-replacement",
-        exact=True,
-        siblings=Siblings.INDEPENDENT,
-        judge=independent_rejection,
-    ),
-    Rule(name="typical", exact=False, siblings=Siblings.BEST, judge=typical),
+    Rule(name=GREEDY, siblings=Siblings.BEST, judge=greedy),
+    Rule(name=TARGET_SAMPLE, siblings=Siblings.BEST, judge=target_sample),
+    Rule(name=RECURSIVE_REJECTION, siblings=Siblings.DISTINCT, judge=distinct_rejection),
+    Rule(name=INDEPENDENT_REJECTION, siblings=Siblings.INDEPENDENT, judge=independent_rejection),
+    Rule(name=TYPICAL, siblings=Siblings.BEST, judge=typical),
 )
 
 

@@ -17,6 +17,7 @@ from treeopt.drift.report import Compared, Finding, Report
 from treeopt.errors import InputError, TreeoptError
 from treeopt.inputs import Inputs, inputs_of
 from treeopt.plan import Plan
+from treeopt.ranks.replay import ALL_POSITIONS_FLATTER
 
 __all__ = ["Metrics", "Report", "Verdict", "check_files", "check_plan", "read_metrics"]
 
@@ -108,7 +109,7 @@ def _of_compared(compared: Sequence[Compared], inputs: Inputs | None) -> list[Fi
 def _flattered(plan: Plan) -> list[str]:
     if dict(plan.ranks.facts).get("sampling") != "all-positions":
         return []
-    return ["the plan's E was counted over all positions, which is 2 to 7 % above what a decoder gets: expect a fall"]
+    return [f"the plan's ranks were {ALL_POSITIONS_FLATTER}: expect a fall"]
 
 
 def _unclear(compared: Sequence[Compared], gate: float) -> list[str]:

@@ -15,7 +15,7 @@ from treeopt.arrays import FloatArray
 from treeopt.errors import InputError
 from treeopt.ranks.paths import PathCount, PathCounts
 from treeopt.ranks.position import PositionSurvival
-from treeopt.ranks.profile import Conditions, Evidence, RankProfile
+from treeopt.ranks.profile import Conditions, Evidence, RankProfile, differs, stated
 from treeopt.ranks.table import DepthRanks
 from treeopt.tree import RankPath
 
@@ -52,13 +52,12 @@ def merge(profiles: Sequence[RankProfile], *, name: str, force: bool = False) ->
 def _shared_conditions(profiles: Sequence[RankProfile], force: bool) -> Conditions:
     shared: dict[str, Any] = {}
     for key in (field.name for field in fields(Conditions)):
-        values = {getattr(p.conditions, key): p.name for p in profiles if getattr(p.conditions, key) is not None}
+        values = stated(profiles, key)
         if len(values) > 1 and key in _MUST_AGREE and not force:
-            listed = ", ".join(f"{value} in {name}" for value, name in values.items())
-            raise InputError(f"{key} differs: {listed}", hint="merge what ran alike, or add --force if you know better")
+            raise differs(key, values, hint="merge what ran alike, or add --force if you know better")
         if len(values) == 1:
             shared[key] = next(iter(values))
-        elif len(values) > 1 and key not in ("temperature", "sampling"):  # a number and a keyword do not join
+        elif len(values) > 1 and key not in ("temperature", "rule", "sampling"):  # numbers and keywords do not join
             shared[key] = " + ".join(sorted(values))
     return Conditions(**shared)
 

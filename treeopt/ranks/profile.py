@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -10,11 +11,13 @@ import numpy as np
 
 from treeopt.arrays import FloatArray
 from treeopt.documents import Document, Field, read_document
+from treeopt.errors import InputError
 from treeopt.ranks.conversions import with_bonus
 from treeopt.ranks.errors import EvidenceError
 from treeopt.ranks.model import PathModel
 from treeopt.ranks.paths import MAX_RANKS, PathCount, PathCounts
 from treeopt.ranks.position import MAX_DRAFT_TOKENS, MeanLength, PositionSurvival
+from treeopt.ranks.rules import read_rule
 from treeopt.ranks.smoothing import SmoothedPaths
 from treeopt.ranks.table import DepthRanks
 from treeopt.ranks.trace import Trace, TraceFile
@@ -76,6 +79,18 @@ class RankProfile:
     def model(self) -> PathModel:
         """f for every path within the measured depth and ranks."""
         return SmoothedPaths(self.evidence) if isinstance(self.evidence, PathCounts) else self.evidence.model()
+
+
+def stated(profiles: Sequence[RankProfile], condition: str) -> dict[Any, str]:
+    """The values of a condition that profiles state, each with the name of one that does."""
+    values = {getattr(p.conditions, condition): p.name for p in profiles}
+    return {value: name for value, name in values.items() if value is not None}
+
+
+def differs(condition: str, values: Mapping[Any, str], *, hint: str) -> InputError:
+    """The error for profiles that do not go together, with what `stated` found."""
+    listed = ", ".join(f"{value} in {name}" for value, name in values.items())
+    return InputError(f"{condition} differs: {listed}", hint=hint)
 
 
 def load_profile(path: Path) -> RankProfile:
@@ -240,6 +255,8 @@ def _conditions(root: Field) -> Conditions:
     for key in field.mapping():
         item = field.get(key)
         values[key] = item.number(low=0) if key == "temperature" else item.text()
+    if "rule" in values:
+        read_rule(field.get("rule"))
     sampling = values.get("sampling")
     if sampling not in (None, "all-positions", "draft-starts"):
         raise field.get("sampling").error(f"unknown sampling '{sampling}'", hint="known: all-positions, draft-starts")

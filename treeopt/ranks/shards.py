@@ -24,6 +24,7 @@ from treeopt.errors import FileFormatError, InputError
 from treeopt.ranks.errors import EvidenceError
 from treeopt.ranks.paths import PathCounter, PathCounts
 from treeopt.ranks.profile import Conditions, RankProfile
+from treeopt.ranks.rules import KNOWN_RULES, RULES
 from treeopt.ranks.shard_files import KINDS, Arrays, conditions_text, read_chunks
 from treeopt.ranks.trace import Trace, TraceFile
 
@@ -259,10 +260,13 @@ def read_conditions(file: Path) -> Conditions:
     """What a shard says it was measured under; all positions where it says nothing.
 
     Raises:
-        FileFormatError: it cannot be read.
+        FileFormatError: it cannot be read, or names a rule that there is none of.
     """
     try:
         text = conditions_text(file)
-        return Conditions(**json.loads(text)) if text else Conditions(sampling="all-positions")
+        found = Conditions(**json.loads(text)) if text else Conditions(sampling="all-positions")
     except (ValueError, TypeError):
         raise FileFormatError(f"{file}: its conditions cannot be read", hint="collect it anew") from None
+    if found.rule is not None and found.rule not in RULES:
+        raise FileFormatError(f"{file}: its conditions name an unknown rule '{found.rule}'", hint=KNOWN_RULES)
+    return found

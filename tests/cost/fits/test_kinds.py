@@ -84,6 +84,17 @@ def test_experts_share_out_and_name_their_routing(tmp_path: Path) -> None:
     assert sizes(rows, 1)["skewed"] == 0.0
 
 
+@pytest.mark.parametrize("routing", ["zipf_1.2", "power_law_", "power_law_x", "xpower_law_1.2", ""])
+def test_a_routing_that_is_not_known_is_not_taken_for_balanced(tmp_path: Path, routing: str) -> None:
+    header = "moe_dtype,hidden_size,inter_size,topk,num_experts,moe_tp_size,distribution,num_tokens,latency_us"
+    rows = ("fp8,4096,1536,8,128,1,balanced,16,99", f"fp8,4096,1536,8,128,1,{routing},16,99")
+    with pytest.raises(
+        FileFormatError, match=rf"rows\.csv:3: unknown routing '{routing}' in column distribution"
+    ) as caught:
+        read(tmp_path, header, *rows)
+    assert "`--select distribution=balanced`" in caught.value.hint
+
+
 def test_all_reduce_counts_bytes_and_captured_graphs(tmp_path: Path) -> None:
     (rows,) = read(
         tmp_path,

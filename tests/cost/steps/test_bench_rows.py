@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,16 @@ from treeopt.errors import FileFormatError
 INPUTS = SHARED / "data" / "inputs"
 
 
+def read_file(path: Path) -> list[ServedStep]:
+    return read_bench_steps(path, path.read_text())
+
+
 @pytest.fixture
 def read(tmp_path: Path):
     def read_value(value: Any) -> list[ServedStep]:
         path = tmp_path / "bench.json"
         path.write_text(value if isinstance(value, str) else json.dumps(value))
-        return read_bench_steps(path)
+        return read_file(path)
 
     return read_value
 
@@ -95,10 +100,18 @@ def test_what_is_no_measurement_is_refused(read, value: Any, says: str) -> None:
         read(value)
 
 
+@pytest.mark.parametrize("order", list(itertools.permutations((6.4, 6.9, 7.0))))
+def test_a_step_is_held_against_the_median_plain_step(read, order: tuple[float, ...]) -> None:
+    plain = [{"max_concurrency": 1, "output_throughput": 1e3 / ms} for ms in order]
+    drafts = {"spec_decode_num_drafts": 10, "spec_decode_draft_tokens": 30, "spec_decode_accepted_tokens": 15}
+    found = payoffs(read([*plain, {"max_concurrency": 1, "output_throughput": 2.5e3 / 13.8, **drafts}]))
+    assert [p.break_even_tokens for p in found] == pytest.approx([13.8 / 6.9])
+
+
 @needs_shared
 def test_break_even_of_specforge_339_is_reproduced() -> None:
     """Steps in file order: 2.59 2.83 2.13 2.92 3.14 4.01 at batch 1; none of them accepts that much."""
-    found = payoffs(read_bench_steps(INPUTS / "specforge_bench_eagle3_results.json"))
+    found = payoffs(read_file(INPUTS / "specforge_bench_eagle3_results.json"))
     assert [round(p.break_even_tokens, 2) for p in found] == [2.59, 2.83, 2.13, 2.92, 3.14, 4.01, 2.35, 3.01]
     assert [p.step.tokens_per_step for p in found] == [1.86, 2.2, 1.99, 2.52, 2.42, 3.2, 1.86, 2.27]
     assert not any(p.pays for p in found)
@@ -113,6 +126,6 @@ def test_the_shared_samples_are_read() -> None:
         "trtllm_iteration_stats.json": 1,
         "vllm_dynamic_speculative_config.json": 8,
     }
-    assert {name: len(read_bench_steps(INPUTS / name)) for name in expected} == expected
+    assert {name: len(read_file(INPUTS / name)) for name in expected} == expected
     with pytest.raises(FileFormatError, match="output_throughput: 0 is no measurement"):
-        read_bench_steps(INPUTS / "vllm_bench_serve_result.json")  # its rates were blanked
+        read_file(INPUTS / "vllm_bench_serve_result.json")  # its rates were blanked

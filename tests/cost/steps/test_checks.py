@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,19 @@ def test_a_row_listed_twice_counts_once(read) -> None:
 def test_a_point_measured_twice_counts_twice(read) -> None:
     found = read("1,0,6.87\n1,1,7.97\n1,1,8.03\n")
     assert len(found.rows) == 3
-    assert "measured twice: both count" in found.findings[0]
+    assert found.findings[0].endswith(
+        "steps.csv:4: batch 1 K=1 was measured again: a fit takes all its times, a table the median"
+    )
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_the_order_of_rows_does_not_matter(read, order: tuple[int, ...]) -> None:
+    again = ["1,1,7.97\n", "1,1,8.03\n", "1,1,8.03\n", "1,1,8.5\n"]
+    found = read("1,0,6.87\n" + "".join(again[i] for i in order))
+    assert sorted(row.step_time_s for row in found.rows) == pytest.approx([6.87e-3, 7.97e-3, 8.03e-3, 8.5e-3])
+    assert len(found.findings) == 3  # one copy, two measured again; no fall from K = 1 to K = 1
+    with pytest.raises(FileFormatError, match="batch 1 K=1 took"):
+        read("".join(["1,1,7.97\n", "1,1,8.5\n", "1,1,8.5\n", "1,1,8.95\n"][i] for i in order))
 
 
 def test_measurements_that_contradict_each_other_are_refused(read) -> None:
@@ -67,6 +80,12 @@ def test_a_batch_size_that_repeats_another_is_left_out(read) -> None:
     found = read("1,0,6.87\n1,1,7.97\n4,0,6.87\n4,1,7.97\n16,0,7.3\n16,1,8.39\n")
     assert [row.batch for row in found.rows] == [1, 1, 16, 16]
     assert found.findings[0].endswith("steps.csv:4: all 2 times of batch 4 repeat those of batch 1: left out")
+
+
+def test_a_batch_size_that_was_measured_again_is_no_copy(read) -> None:
+    rows = "1,0,6.87\n1,1,7.97\n"
+    for again in ("4,0,6.87\n4,0,6.9\n4,1,7.97\n", "4,0,6.9\n4,0,6.87\n4,1,7.97\n"):
+        assert [row.batch for row in read(rows + again).rows] == [1, 1, 4, 4, 4]
 
 
 def test_one_equal_time_is_no_copy(read) -> None:

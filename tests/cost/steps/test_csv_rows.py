@@ -16,7 +16,7 @@ def read(tmp_path: Path):
     def read_text(text: str) -> list[ServedStep]:
         path = tmp_path / "steps.csv"
         path.write_text(text)
-        return read_csv_steps(path)
+        return read_csv_steps(path, path.read_text())
 
     return read_text
 

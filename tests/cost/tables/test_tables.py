@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -111,9 +113,31 @@ def test_rows_of_served_chains_are_a_table_too(tmp_path: Path) -> None:
     table = load_cost_table(path).table
     assert isinstance(table, ChainTable)
     assert table.seconds(np.array(16), np.array(4), np.array(3)) == pytest.approx(9.95e-3)
+    assert load_cost_table(path).sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     path.write_text("batch,nodes,depth,step_ms\n1,1,0,6.87\n1,8,3,9.41\n")
     with pytest.raises(InputError, match=r"steps\.csv:3: a tree's time says nothing of other trees"):
         load_cost_table(path)
+
+
+def test_rows_in_json_lines_are_a_table(load) -> None:
+    run = {"batch_size": 1, "topk": 1, "acc_length": 1.5}
+    runs = [
+        {**run, "steps": 0, "num_draft_tokens": 0, "step_time": 0.0045},
+        {**run, "steps": 2, "num_draft_tokens": 3, "step_time": 0.0056},
+    ]
+    table = load("\n".join(map(json.dumps, runs))).table
+    assert table.seconds(np.array(1), np.array(3), np.array(2)) == pytest.approx(0.0056)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(("9.41", "9.5", "9.9"))))
+def test_points_measured_again_are_their_median_in_any_order(load, order: tuple[str, ...]) -> None:
+    table = load("batch,k,step_ms\n1,0,6.87\n" + "".join(f"1,3,{ms}\n" for ms in order)).table
+    assert table.seconds(np.array(1), np.array(4), np.array(3)) == pytest.approx(9.5e-3)
+    # The same batch size, written in two ways.
+    times = dict(zip(("1", "01", "001"), map(float, order), strict=True))
+    stats = {batch: {"0": 6.87 + 0.01 * i, "3": ms} for i, (batch, ms) in enumerate(times.items())}
+    table = load({"batch_stats": stats}).table
+    assert table.seconds(np.array(1), np.array(4), np.array(3)) == pytest.approx(9.5e-3)
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def rows_of(table: Table) -> list[Rows]:
     """The rows of a file, apart by family and number format.
 
     Raises:
-        FileFormatError: columns of no known kind, or cells that are no numbers.
+        FileFormatError: columns of no known kind, cells that are no numbers, or a routing that is not known.
     """
     if "operator" in table.columns:
         return _own_rows(table)
@@ -181,7 +181,7 @@ def _size(table: Table, kind: Kind, size: str) -> FloatArray:
     if not isinstance(source, str):
         return np.full(len(table.lines), float(source))
     if size == "skewed":
-        return np.array([_exponent(str(text)) for text in table.columns[source]])
+        return np.array([_exponent(table, source, row) for row in range(len(table.lines))])
     value = table.numbers(source) * kind.scale.get(size, 1.0)
     if size in kind.plus:
         value = value + table.numbers(kind.plus[size])
@@ -194,10 +194,18 @@ def _is_prefill(table: Table) -> npt.NDArray[np.bool_]:
     return np.asarray(table.numbers("isl") > 1)
 
 
-def _exponent(distribution: str) -> float:
+def _exponent(table: Table, column: str, row: int) -> float:
     """0 for balanced routing, 1.2 for `power_law_1.2`."""
-    number = distribution.removeprefix("power_law_")
-    return float(number) if number != distribution and number.replace(".", "", 1).isdigit() else 0.0
+    text = str(table.columns[column][row])
+    prefix, law, number = text.rpartition("power_law_")
+    if law and not prefix and number.replace(".", "", 1).isdigit():
+        return float(number)
+    if text != "balanced":
+        raise FileFormatError(
+            f"{table.place(row)}: unknown routing '{text}' in column {column}",
+            hint=f"known: balanced, power_law_1.2 (any exponent); `--select {column}=balanced` keeps such rows",
+        )
+    return 0.0
 
 
 def _own_rows(table: Table) -> list[Rows]:

@@ -7,16 +7,16 @@ NVIDIA/TensorRT-LLM iteration statistics (GET /metrics).
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Final
 
-from treeopt.cost.steps.served import ServedStep, drafted_widths
+from treeopt.cost.steps.served import ServedStep, drafted_widths, medians
 from treeopt.documents import Document, Field
 from treeopt.ranks.conversions import nodes_from_draft_tokens, with_bonus
-from treeopt.source_files import SourceFile, count, find_mappings, has
+from treeopt.source_files import Line, SourceFile, count, find_mappings, has
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,20 +29,34 @@ class Bench:
     repeats: bool = False  # every step is logged: the median of equal ones counts
 
 
-def read_bench_steps(path: Path) -> list[ServedStep]:
-    """The rows of the file, in order; several measurements of one point (TensorRT-LLM) as their median.
+@dataclass(frozen=True)
+class _HeldFile(SourceFile):
+    """A file whose text was read already."""
+
+    held: str
+
+    def text(self) -> str:
+        return self.held
+
+    def lines(self) -> Iterator[Line]:
+        for number, line in enumerate(io.StringIO(self.held, newline="\n"), start=1):
+            yield Line(name=str(self.path), number=number, text=line.rstrip("\r\n"), complete=line.endswith("\n"))
+
+
+def read_bench_steps(path: Path, text: str) -> list[ServedStep]:
+    """The rows of a file that holds `text`, in order; logged steps of one point (TensorRT-LLM) as their median.
 
     Raises:
         FileFormatError: no JSON, nothing that is known, or a number that is missing or out of range.
     """
-    file = SourceFile(path)
+    file = _HeldFile(path, text)
     documents = list(file.records())
     for bench in BENCHES:
         rows = [
             row for document in documents for found in find_mappings(document, bench.key) for row in bench.rows(found)
         ]
         if rows:
-            return _medians(rows) if bench.repeats else rows
+            return medians(rows) if bench.repeats else rows
     kinds = "; ".join(f"{bench.what} (`{bench.key}`)" for bench in BENCHES)
     raise file.error("no step times are known in it", hint=f"give a CSV with batch, k, step_ms, or one of: {kinds}")
 
@@ -135,19 +149,6 @@ def _positive(field: Field) -> float:
     if value <= 0:
         raise field.error(f"{value:g} is no measurement", hint="a time or rate is above 0: leave the run out")
     return value
-
-
-def _medians(rows: list[ServedStep]) -> list[ServedStep]:
-    groups: dict[tuple[int, int], list[ServedStep]] = {}
-    for row in rows:
-        groups.setdefault((row.batch, row.depth), []).append(row)
-    return [_median(group) for group in groups.values()]
-
-
-def _median(group: list[ServedStep]) -> ServedStep:
-    lengths = [row.tokens_per_step for row in group if row.tokens_per_step is not None]
-    mean = sum(lengths) / len(lengths) if lengths else None
-    return replace(group[0], step_time_s=median(row.step_time_s for row in group), tokens_per_step=mean)
 
 
 _ITERATION: Final = "iterLatencyMS"

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from treeopt.arrays import FloatArray
-from treeopt.cost.steps.served import ServedStep
+from treeopt.cost.steps.served import ServedStep, medians
 
 # A unit is off by 1000; steps of one table that are not differ by less than 100 (eager fall-out: 7 times).
 _UNIT_OFF: Final = 100.0
@@ -71,31 +71,37 @@ def _unit(off: float) -> str:
 
 
 def _without_copies(rows: Sequence[ServedStep]) -> tuple[list[ServedStep], list[str]]:
-    first: dict[object, ServedStep] = {}
+    """The rows without those that repeat one to the last digit; the order of the rows changes no more than words."""
+    seen: dict[object, list[ServedStep]] = {}
     kept, findings = [], []
     for row in rows:
-        before = first.setdefault((row.batch, row.shape), row)
-        if before is row:
-            kept.append(row)
-            continue
-        if row.step_time_s == before.step_time_s:
+        before = seen.setdefault((row.batch, row.shape), [])
+        if row.step_time_s in [other.step_time_s for other in before]:
             findings.append(row.say(f"{row.named()} is listed twice: counted once"))
             continue
-        if abs(row.step_time_s / before.step_time_s - 1.0) > _CONTRADICTION:
-            raise row.place.error(
-                f"{row.named()} took {row.step_time_s * 1e3:.4g} ms, and {before.step_time_s * 1e3:.4g} ms before",
-                hint="they cannot both be right: leave one out",
-            )
-        findings.append(row.say(f"{row.named()} was measured twice: both count"))
+        _refuse_contradiction(row, before)
+        if before:
+            findings.append(row.say(f"{row.named()} was measured again: a fit takes all its times, a table the median"))
+        before.append(row)
         kept.append(row)
     return kept, findings
 
 
+def _refuse_contradiction(row: ServedStep, before: Sequence[ServedStep]) -> None:
+    for other in before:
+        low, high = sorted((row.step_time_s, other.step_time_s))
+        if high / low - 1.0 > _CONTRADICTION:
+            raise row.place.error(
+                f"{row.named()} took {row.step_time_s * 1e3:.4g} ms, and {other.step_time_s * 1e3:.4g} ms before",
+                hint="they cannot both be right: leave one out",
+            )
+
+
 def _without_repeated_batches(rows: Sequence[ServedStep]) -> tuple[list[ServedStep], list[str]]:
     """A batch size whose every time is another's, to the last digit, was copied and not measured."""
-    times: dict[int, dict[object, float]] = {}
+    times: dict[int, set[object]] = {}
     for row in rows:
-        times.setdefault(row.batch, {})[row.shape] = row.step_time_s
+        times.setdefault(row.batch, set()).add((row.shape, row.step_time_s))
     copied = dict(_copied_batches(times))
     findings = []
     for batch, source in copied.items():
@@ -106,18 +112,18 @@ def _without_repeated_batches(rows: Sequence[ServedStep]) -> tuple[list[ServedSt
     return [row for row in rows if row.batch not in copied], findings
 
 
-def _copied_batches(times: dict[int, dict[object, float]]) -> Iterator[tuple[int, int]]:
+def _copied_batches(times: dict[int, set[object]]) -> Iterator[tuple[int, int]]:
     batches = sorted(times)
     for i, batch in enumerate(batches):
         if len(times[batch]) >= _MIN_REPEATED:
-            source = next((other for other in batches[:i] if times[batch].items() <= times[other].items()), None)
+            source = next((other for other in batches[:i] if times[batch] <= times[other]), None)
             if source is not None:
                 yield batch, source
 
 
 def _falls(rows: Sequence[ServedStep]) -> Iterator[str]:
     """Times that fall where there is more to do: real (other kernels, other graphs) or a slip, so they stay."""
-    chains = [row for row in rows if row.is_chain]
+    chains = medians(row for row in rows if row.is_chain)
     by_batch = sorted(chains, key=lambda row: (row.batch, row.nodes))
     by_nodes = sorted(chains, key=lambda row: (row.nodes, row.batch))
     for before, row in itertools.pairwise(by_batch):

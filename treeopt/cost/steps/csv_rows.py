@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 
 from treeopt.cost.steps.served import ServedStep, drafted_widths
-from treeopt.documents import read_text
 from treeopt.errors import FileFormatError, TreeError
 from treeopt.source_files import Line
 from treeopt.tree import DraftTree
@@ -44,14 +43,13 @@ _NAMES: Final = {
 _SECONDS: Final = {"step_ms": 1e-3, "step_s": 1.0, "step_us": 1e-6}
 
 
-def read_csv_steps(path: Path) -> list[ServedStep]:
-    """The rows of the file, in order.
+def read_csv_steps(path: Path, text: str) -> list[ServedStep]:
+    """The rows of a file that holds `text`, in order.
 
     Raises:
         FileFormatError: a column or value that is missing, no number, out of range or contradicts another.
     """
-    text = read_text(path, what="file of step times").removeprefix("\ufeff")
-    lines = csv.reader(text.splitlines())
+    lines = csv.reader(text.removeprefix("\ufeff").splitlines())
     columns = _columns(path, next(lines, []))
     rows = []
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from treeopt.cost.steps.bench_rows import read_bench_steps
 from treeopt.cost.steps.checks import Checked, checked
@@ -20,17 +21,24 @@ def read_steps(paths: Sequence[Path]) -> Checked:
         InputError: a file cannot be read.
         FileFormatError: it holds no step times, or one that cannot be right (file and line).
     """
-    return checked([row for path in paths for row in _read(path)])
+    return checked([row for path in paths for row in _read(path, read_text(path, what=_WHAT))])
 
 
-def _read(path: Path) -> list[ServedStep]:
-    rows = read_csv_steps(path) if is_csv(path) else read_bench_steps(path)
+def steps_of(path: Path, text: str) -> Checked:
+    """As `read_steps`, of one file whose text was read already: a pipe gives it only once."""
+    return checked(_read(path, text))
+
+
+def _read(path: Path, text: str) -> list[ServedStep]:
+    rows = read_csv_steps(path, text) if is_csv(text) else read_bench_steps(path, text)
     if not rows:
         raise FileFormatError(f"{path}: a header and no rows", hint="give at least one measured step per line")
     return rows
 
 
-def is_csv(path: Path) -> bool:
+def is_csv(text: str) -> bool:
     """Whether a file of numbers is CSV rather than JSON, told from its first character."""
-    head = read_text(path, what="file of step times").removeprefix("\ufeff").lstrip()
-    return head[:1] not in ("{", "[")
+    return text.removeprefix("\ufeff").lstrip()[:1] not in ("{", "[")
+
+
+_WHAT: Final = "file of step times"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import fmean, median
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +67,25 @@ def drafted_widths(steps: int, topk: int = 1) -> tuple[int, ...]:
     return tuple(triple_widths(steps, topk, levels=steps).tolist())
 
 
+def medians(rows: Iterable[ServedStep]) -> list[ServedStep]:
+    """One row per batch size and shape: the median of its times and the mean of its lengths, in whatever order."""
+    groups: dict[object, list[ServedStep]] = {}
+    for row in rows:
+        groups.setdefault((row.batch, row.shape), []).append(row)
+    return [_median(group) for group in groups.values()]
+
+
+def _median(group: list[ServedStep]) -> ServedStep:
+    lengths = [row.tokens_per_step for row in group if row.tokens_per_step is not None]
+    mean = fmean(lengths) if lengths else None
+    return replace(group[0], step_time_s=median(row.step_time_s for row in group), tokens_per_step=mean)
+
+
+def chain_cells(rows: Iterable[ServedStep]) -> dict[tuple[int, int], float]:
+    """Seconds by (batch, K) of rows that are chains, the median where a point was measured again."""
+    return {(row.batch, row.depth): row.step_time_s for row in medians(rows)}
+
+
 class StepArrays:
     """The rows as `[R]` arrays (widths `[R, D]`), as `StepCost` takes them."""
 
@@ -110,8 +130,8 @@ class Payoff:
 
 
 def payoffs(rows: Sequence[ServedStep]) -> list[Payoff]:
-    """Every speculative row beside the plain row of its batch size, where there is one, in the order of the file."""
-    plain = {row.batch: row for row in rows if row.nodes == 1}
+    """Every speculative row in the order of the file, beside the median plain row of its batch size if there is one."""
+    plain = {row.batch: row for row in medians(row for row in rows if row.nodes == 1)}
     return [Payoff(step=row, plain=plain[row.batch]) for row in rows if row.nodes > 1 and row.batch in plain]
 
 

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from treeopt.cost.base import StepCost
-from treeopt.cost.steps.reading import is_csv, read_steps
+from treeopt.cost.steps.reading import is_csv, steps_of
+from treeopt.cost.steps.served import chain_cells
 from treeopt.cost.table import ChainTable, StepTable, TableStep
 from treeopt.cost.tables.sglang import ADDITIVE_KEY, SAMPLES_KEY, read_additive_table, read_token_table
 from treeopt.cost.tables.vllm import STATS_KEY, read_vllm_table
-from treeopt.documents import read_document
+from treeopt.documents import parse_document, read_text
 from treeopt.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
 class CostTable:
-    """A table, the hash of its file, and what was found odd in it."""
+    """A table, the hash of the bytes that it was read from, and what was found odd in it."""
 
     table: StepTable
     name: str
+    sha256: str
     findings: tuple[str, ...] = ()
 
     def step(self, *, carried_by: StepCost | None = None, context: int | None = None) -> TableStep:
@@ -34,27 +40,47 @@ def load_cost_table(path: Path) -> CostTable:
         InputError: the file cannot be read, or holds steps of trees.
         FileFormatError: it is none of these, or holds a value that cannot be right, with its line.
     """
-    if is_csv(path):
-        return _served(path)
-    document = read_document(path, what="cost table")
+    text = read_text(path, what="cost table")
+    found = _read(path, text)
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    return CostTable(table=found.table, name=path.name, sha256=sha256, findings=found.findings)
+
+
+class _Found(NamedTuple):
+    table: StepTable
+    findings: tuple[str, ...] = ()
+
+
+def _read(path: Path, text: str) -> _Found:
+    if is_csv(text) or _is_json_lines(text):
+        return _served(path, text)
+    document = parse_document(text, name=str(path), what="cost table")
     keys = document.value if isinstance(document.value, dict) else {}
     if ADDITIVE_KEY in keys:
-        return CostTable(table=read_additive_table(document.root), name=path.name)
+        return _Found(read_additive_table(document.root))
     if SAMPLES_KEY in keys:
-        return CostTable(table=read_token_table(document.root), name=path.name)
+        return _Found(read_token_table(document.root))
     if STATS_KEY in keys:
         found = read_vllm_table(document.root)
-        return CostTable(table=found.table, name=path.name, findings=found.findings)
-    return _served(path)
+        return _Found(found.table, found.findings)
+    return _served(path, text)
 
 
-def _served(path: Path) -> CostTable:
-    found = read_steps([path])
+def _is_json_lines(text: str) -> bool:
+    """Whether the first line is a JSON value of its own, as in benchmarks' JSONL; tables are one value in all."""
+    first, _, more = text.lstrip().partition("\n")
+    with contextlib.suppress(ValueError, RecursionError):
+        json.loads(first)
+        return bool(more.strip())
+    return False
+
+
+def _served(path: Path, text: str) -> _Found:
+    found = steps_of(path, text)
     trees = [row for row in found.rows if not row.is_chain]
     if trees:
         raise InputError(
             trees[0].say("a tree's time says nothing of other trees"),
             hint="fit engine constants to it instead: `treeopt profile fit --steps`",
         )
-    cells = {(row.batch, row.depth): row.step_time_s for row in found.rows}
-    return CostTable(table=ChainTable.from_cells(cells), name=path.name, findings=found.findings)
+    return _Found(ChainTable.from_cells(chain_cells(found.rows)), found.findings)

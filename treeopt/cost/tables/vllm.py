@@ -19,6 +19,7 @@ import numpy as np
 from treeopt.cost.base import StepCost
 from treeopt.cost.steps.bench_rows import batch_table_rows
 from treeopt.cost.steps.checks import checked
+from treeopt.cost.steps.served import chain_cells
 from treeopt.cost.table import ChainTable, known_times
 from treeopt.documents import Field
 from treeopt.ranks.position import PositionSurvival
@@ -45,7 +46,6 @@ def read_vllm_table(root: Field) -> VllmTable:
     found = checked(list(batch_table_rows(root.document)))
     if not found.rows:
         raise root.get(STATS_KEY).error("no times", hint="give milliseconds per batch size and K")
-    cells = {(row.batch, row.depth): row.step_time_s for row in found.rows}
     rates = root.get("acceptance_rate_per_pos", [])
     survival = [rate.number(low=0, high=1) for rate in rates.items()]
     if survival != sorted(survival, reverse=True):
@@ -53,7 +53,7 @@ def read_vllm_table(root: Field) -> VllmTable:
             "the rates rise", hint="they count the first i drafts all accepted: multiply up conditional ones"
         )
     return VllmTable(
-        table=ChainTable.from_cells(cells),
+        table=ChainTable.from_cells(chain_cells(found.rows)),
         survival=PositionSurvival(survival=np.array(survival)) if survival else None,
         findings=found.findings,
     )
