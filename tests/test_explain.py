@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from plans import bucket_of, plan_of
 
 from treeopt.errors import InputError
+from treeopt.evidence import Evidence, Part
 from treeopt.explain import Explanation, explain, explanation_document
 from treeopt.frontier import Limits
 from treeopt.inputs import Inputs, Names, load_inputs
@@ -13,6 +18,8 @@ from treeopt.plan import Plan
 from treeopt.planner import make_plan
 from treeopt.question import Question
 from treeopt.ranks.model import path_probabilities
+from treeopt.ranks.profile import Conditions, RankProfile
+from treeopt.ranks.table import DepthRanks
 from treeopt.search import price_tree
 from treeopt.tree import DraftTree
 
@@ -78,6 +85,29 @@ def test_a_node_pays_where_it_raises_the_speed(found: Explanation) -> None:
         assert sum(g.seconds for g in addition.growth) == pytest.approx(addition.price_s, abs=1e-15)
         before = addition.option
     assert found.peak.tokens_per_s == max(a.option.tokens_per_s for a in found.additions)
+
+
+def test_what_a_node_needs_is_counted_against_the_step_before_it() -> None:
+    """Steps of 1.0, 1.5 and 1.8 s; E is 1, 1.6, 1.9: 1 x 0.5 / 1.0, then 1.6 x 0.3 / 1.5."""
+
+    class Cost:
+        def step_time_s(self, batch: Any, nodes: Any, *_: Any) -> Any:
+            return np.interp(nodes, [1, 2, 3, 4], [1.0, 1.5, 1.8, 9.0]) + 0.0 * np.asarray(batch)
+
+    profile = RankProfile(
+        name="hand",
+        evidence=DepthRanks(rates=np.array([[0.6], [0.5]]), reached=None),
+        conditions=Conditions(),
+        sha256="",
+    )
+    inputs: Any = SimpleNamespace(
+        evidence=Evidence(parts=(Part(name="hand", weight=1.0, profile=profile),)), cost=Cost()
+    )
+    plan = replace(plan_of(bucket_of(DraftTree.chain(2), 1, 1)), limits=Limits(max_nodes=3))
+    first, second = explain(plan, inputs, batch=1).additions
+    assert (first.f, second.f) == (pytest.approx(0.6), pytest.approx(0.3))
+    assert (first.needed_f, second.needed_f) == (pytest.approx(0.5), pytest.approx(0.32))
+    assert (first.pays, second.pays) == (True, False)
 
 
 def test_the_experts_are_those_of_the_tokens(found: Explanation) -> None:

@@ -175,3 +175,23 @@ def test_constants_of_another_drafter_are_said() -> None:
     assert any("with the drafter eagle, not with mtp" in note for note in load_inputs(names).notes(8, 2048))
     eagle = Names(ranks="example", hardware="h100-sxm-vllm-0.24")
     assert not any("with the drafter" in note for note in load_inputs(eagle).notes(8, 2048))
+
+
+@pytest.mark.parametrize(
+    ("recorded", "priced", "said"),
+    [
+        ("ngram:3", "eagle", "--drafter ngram"),
+        ("early-exit:12", "eagle", "--drafter model:NAME"),
+        ("ngram:3", "ngram", None),
+        ("a head of ours", "eagle", None),
+    ],
+)
+def test_ranks_of_another_drafter_than_the_priced_one_are_told(
+    recorded: str, priced: str, said: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.yaml"
+    text = locate("ranks", "example").path.read_text().replace("name: example", "name: mine")
+    path.write_text(f"{text}conditions:\n  drafter: {recorded}\n")
+    notes = load_inputs(Names(ranks=str(path), drafter=priced)).notes(1, 2048)
+    told = [note for note in notes if "of the drafter" in note]
+    assert [said in note for note in told] == ([True] if said else [])

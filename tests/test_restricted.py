@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from shared import SHARED, needs_shared
 
+from treeopt.choice import Priced
 from treeopt.compare import Rival, compare
 from treeopt.dynamic_tree import OPENVINO, TripleLimits
 from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import ENGINES, find_engine
 from treeopt.engines.schedule import chain_length
+from treeopt.engines.searching import format_questions
 from treeopt.engines.source import parse_source
-from treeopt.errors import FileFormatError, SearchError
+from treeopt.errors import FileFormatError, InputError, SearchError
 from treeopt.frontier import Limits
 from treeopt.inputs import Inputs, Names, load_inputs
 from treeopt.plan import Plan
 from treeopt.plan_file import load_plan
 from treeopt.planner import make_plan
 from treeopt.question import Point, Question
-from treeopt.restricted import Target
+from treeopt.restricted import Lost, Restricted, Target
 from treeopt.space import TIE
 
 TRACE = SHARED / "data" / "traces" / "smollm2_greedy_eagle_code.npz"
@@ -124,6 +128,22 @@ def test_the_better_format_is_taken_and_all_are_told(table: Inputs) -> None:
     assert max(b.engine_loss.worst_share for b in plan.buckets if b.engine_loss) == pytest.approx(first.worst_loss)
 
 
+def test_formats_are_compared_by_the_largest_loss_then_by_the_mean() -> None:
+    (form, *_) = format_questions(QUESTION, find_engine("vllm"))
+    priced = Priced(nodes=1, depth=0, expected_tokens=1.0, step_time_s=1.0, tokens_per_s=1.0)
+
+    def restricted(*shares: float, misses: int = 0) -> Restricted:
+        settled: list[Any] = [SimpleNamespace(choice=SimpleNamespace(meets_limit=i >= misses)) for i in range(2)]
+        losses = tuple(Lost(Point(b, 2048), share, priced) for b, share in zip((1, 8), shares, strict=True))
+        return Restricted(form=form, settled=tuple(settled), losses=losses)
+
+    assert restricted(0.25, 0.0, misses=1).order == (1, 0.25, 0.125)
+    even, uneven = restricted(0.2, 0.2), restricted(0.3, 0.0)  # the mean alone would take the second
+    assert even.order < uneven.order
+    assert restricted(0.2, 0.0).order < even.order
+    assert uneven.order < restricted(0.0, 0.0, misses=1).order
+
+
 def test_an_engine_with_one_setting_gets_one_bucket(table: Inputs) -> None:
     for engine in ("medusa", "llamacpp", "openvino"):
         (bucket,) = plan_for(table, engine).buckets
@@ -190,6 +210,12 @@ def test_a_format_that_does_not_know_the_drafter_is_left_out(table: Inputs) -> N
     assert plan.engine is not None
     assert [f.format for f in plan.engine.formats] == ["schedule"]
     export(plan, target.engine, Setup(drafter="ngram"))
+
+
+def test_a_drafter_that_the_release_has_not_is_refused(table: Inputs) -> None:
+    with pytest.raises(InputError, match=r"vLLM runs no medusa drafter from 0\.33\.0 on"):
+        make_plan(QUESTION, table, command="x", target=Target.find("vllm==0.33.0", drafter="medusa"))
+    make_plan(QUESTION, table, command="x", target=Target.find("vllm==0.32.0", drafter="medusa"))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from treeopt import settle
 from treeopt.arrays import FloatArray
 from treeopt.buckets import Sharing
 from treeopt.catalog import locate
@@ -15,6 +16,7 @@ from treeopt.frontier import Limits
 from treeopt.inputs import load_evidence
 from treeopt.latency import Latency, accepted_lengths, steps_needed
 from treeopt.question import Question
+from treeopt.ranks.intervals import Interval
 from treeopt.ranks.mixture import Mixture
 from treeopt.ranks.model import expected_tokens, path_probabilities
 from treeopt.ranks.profile import load_profile
@@ -22,6 +24,7 @@ from treeopt.ranks.replay import replay
 from treeopt.ranks.table import DepthRanks
 from treeopt.search import price_tree, search
 from treeopt.settle import held_out_tokens, settled_search
+from treeopt.tree import DraftTree
 
 
 class Rising:
@@ -83,6 +86,23 @@ def test_trees_that_the_trace_cannot_tell_apart_go_to_the_smallest(shipped: Evid
     assert largest is not None
     assert settled.choice.best.nodes < largest.option.nodes
     assert -0.02 <= largest.loss < 0.0
+
+
+@pytest.mark.parametrize(("loss", "nodes"), [(0.019, 1), (0.021, 2)])
+def test_a_tie_goes_to_the_smaller_tree_within_2_percent(
+    shipped: Evidence, monkeypatch: pytest.MonkeyPatch, loss: float, nodes: int
+) -> None:
+    """One guess or none: a step with the guess takes (1 + f) (1 - loss), so drafting nothing loses just that."""
+    monkeypatch.setattr(settle, "paired_gain", lambda *_, **__: Interval(-1.0, 1.0))  # nothing can be told apart
+    one = DraftTree.chain(1)
+    with_guess_s = expected_tokens(path_probabilities(shipped.model_under(one), one)) * (1.0 - loss)
+
+    class Cost(Rising):
+        def step_time_s(self, batch: IntLike, nodes: IntLike, *_: object) -> FloatArray:
+            return np.where(np.asarray(nodes) == 1, 1.0, with_guess_s) + 0.0 * np.asarray(batch)
+
+    (settled,) = settled_search(Question(batches=(1,), limits=Limits(max_nodes=2)), shipped, Cost())
+    assert settled.choice.best.nodes == nodes
 
 
 def test_each_category_is_told_what_the_common_tree_costs_it() -> None:

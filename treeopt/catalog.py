@@ -14,7 +14,7 @@ Kind = Literal["ranks", "hardware", "models"]
 
 # `treeopt/profiles` is a link to the top-level folder in a checkout and a plain folder in an installed wheel.
 _PROFILES = Path(__file__).parent / "profiles"
-_SUFFIXES = (".yaml", ".yml", ".json", ".npz", ".parquet", ".jsonl")
+_SUFFIXES = (".yaml", ".yml", ".json")  # and those of traces
 
 
 class Located(NamedTuple):
@@ -37,8 +37,11 @@ def locate(kind: Kind, name_or_file: str) -> Located:
         UnknownNameError: neither a shipped name nor an existing file.
         InputError: a path that looks like a file but is none.
     """
+    from treeopt.ranks.shard_files import KINDS  # which needs `file_sha256`
+
     path = Path(name_or_file)
-    if "/" in name_or_file or "\\" in name_or_file or path.suffix in _SUFFIXES or path.exists():
+    looks_like_a_file = "/" in name_or_file or "\\" in name_or_file or path.suffix in (*_SUFFIXES, *KINDS)
+    if looks_like_a_file or path.exists():
         if not path.exists():
             raise os_error(FileNotFoundError(), path, what=_WHAT[kind], verb="read")
         if path.is_dir() and kind != "ranks":  # a trace may be a folder of shards

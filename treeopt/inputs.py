@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from treeopt.catalog import DEFAULT_RANKS, locate
 from treeopt.cost import (
@@ -35,6 +35,14 @@ if TYPE_CHECKING:
 
 DEFAULT_HARDWARE = "h100-sxm-vllm-0.24"
 DEFAULT_MODEL = "llama-3.1-8b"
+
+
+# What the drafters that `treeopt ranks collect` names are priced as.
+_PRICED_AS: Final = {"ngram": "ngram", "early-exit": "model", "medusa": "medusa"}
+
+
+def _priced_as(recorded: str | None) -> str | None:
+    return None if recorded is None else _PRICED_AS.get(recorded.partition(":")[0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +104,12 @@ class Inputs:
                 found.append(f"ranks are {part.profile.note}; measure yours and pass --ranks")
             elif part.profile.note:
                 found.append(f"ranks {part.name}: {part.profile.note}")
+            ours, theirs = self.kernels.drafter.kind, _priced_as(part.profile.conditions.drafter)
+            if theirs is not None and theirs != ours:
+                found.append(
+                    f"ranks {part.name} are of the drafter {part.profile.conditions.drafter}, the step is priced with "
+                    f"{ours}: pass --drafter {'model:NAME' if theirs == 'model' else theirs}"
+                )
             if part.trace is None and part.profile.conditions.sampling == "all-positions":
                 found.append(
                     f"ranks {part.name}: {ALL_POSITIONS_FLATTER}, and without documents, so that the interval "

@@ -12,9 +12,9 @@ from treeopt.cost.base import StepCost
 from treeopt.engines.format import Setup
 from treeopt.engines.limits import TripleLimits
 from treeopt.engines.registry import EngineAt, find_engine
-from treeopt.engines.schedule import OFF, Schedule, Step, chain_length, in_words
+from treeopt.engines.schedule import OFF, chain_length, in_words
 from treeopt.engines.searching import FormatQuestion, format_questions
-from treeopt.errors import InputError, SearchError, TreeoptError, UnknownNameError
+from treeopt.errors import SearchError, TreeoptError
 from treeopt.evidence import Evidence
 from treeopt.question import Objective, Point, Question
 from treeopt.ranks.intervals import Interval
@@ -74,6 +74,11 @@ class Restricted:
         return sum(lost.share for lost in self.losses) / len(self.losses)
 
     @property
+    def order(self) -> tuple[int, float, float]:
+        """Less is better: buckets that miss a limit, then the largest loss, then the mean."""
+        return sum(not s.choice.meets_limit for s in self.settled), self.worst, self.mean
+
+    @property
     def drafts(self) -> str:
         """What is drafted at which batch sizes, in words."""
         several = len({s.question.context for s in self.settled}) > 1
@@ -114,39 +119,26 @@ def restricted_search(
 
     Raises:
         SearchError: the limits leave nothing that the engine loads.
-        UnknownNameError: the engine does not run the drafter.
+        InputError: the engine does not run the drafter.
     """
     found: list[Restricted] = []
     refusals: list[TreeoptError] = []
+    setup = Setup(drafter=target.drafter, release=target.engine.release)
     asked = [format_questions(question, target.engine, allow_off=target.allow_off) for question in questions]
     for forms in zip(*asked, strict=True):
+        if (unknown := forms[0].format.refusal(setup)) is not None:
+            refusals.append(unknown)
+            continue
         try:
             settled = [s for f in forms for s in settled_search(f.question, evidence, cost, seed=seed)]
-            for f in forms:
-                _check_drafter(f, settled, target)
-        except (SearchError, UnknownNameError) as error:
+        except SearchError as error:
             refusals.append(error)
             continue
         losses = [lost for f in forms for lost in _losses(f.question, free, settled, evidence, cost, seed)]
         found.append(Restricted(form=forms[0], settled=tuple(settled), losses=tuple(losses)))
     if not found:
         raise refusals[0]
-    return sorted(found, key=lambda r: (sum(not s.choice.meets_limit for s in r.settled), r.worst, r.mean))
-
-
-def _check_drafter(form: FormatQuestion, settled: Sequence[Settled], target: Target) -> None:
-    """Refuse a format that does not know the drafter; what else keeps it from being written, the export says."""
-    own = [s.choice for s in settled if s.question.context == form.question.context]
-    starts = [1, *(choice.batch_min for choice in own[1:])]
-    steps = tuple(Step(start, choice.draft) for start, choice in zip(starts, own, strict=True))
-    setup = Setup(drafter=target.drafter, release=target.engine.release)
-    try:
-        form.format.write(Schedule(steps=steps, covers=own[-1].batch_max), setup)
-    except UnknownNameError as error:
-        error.hint = error.hint.partition("; or ")[0]  # an export may be told the engine's own word, a search not
-        raise
-    except InputError:
-        return
+    return sorted(found, key=lambda r: r.order)
 
 
 def _losses(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -11,6 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+
+from treeopt.catalog import locate
+from treeopt.cost import load_model, parse_drafter
 
 Run = Callable[..., Any]
 Wrong = Callable[..., None]
@@ -198,6 +202,38 @@ def test_usage_errors_exit_with_2(run: Run) -> None:
     assert run("search", "--batch", "1", "--batches", "2").code == 2
     assert run("search", "--batch", "many").code == 2
     assert run("nonsense").code == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "error: the output cannot be written: No space left"),
+        (OSError(errno.ENOSPC, "No space left on device", "/tmp/x"), "error: /tmp/x: No space left"),
+        (PermissionError(errno.EACCES, "Permission denied", "/etc/x"), "error: /etc/x: Permission denied"),
+        (ConnectionError("no such host: hub"), "error: no such host: hub"),  # libraries raise their own as these
+    ],
+)
+def test_errors_of_the_system_are_told_apart(
+    run: Run, wrong: Wrong, monkeypatch: pytest.MonkeyPatch, error: OSError, words: str
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("treeopt.documents.read_document", fails)
+    ran = run("show", "plan.yaml")
+    wrong(ran, words)
+    assert ("output" in ran.err) == ("output" in words)
+
+
+@pytest.mark.parametrize("command", ["search", "profile", "profile fit", "profile table"])
+def test_every_command_says_the_same_of_drafters(run: Run, command: str) -> None:
+    """And all of it is read."""
+    said = " ".join(run(*command.split(), "--help").out.split())
+    assert "eagle, eagle3[:CONFIG_JSON], medusa, mtp, ngram or model:NAME." in said
+    known: tuple[str, ...] = ("eagle", "eagle3", "medusa", "mtp", "ngram")
+    model = load_model(locate("models", "llama-3.1-8b").path)
+    for text in (*known, "eagle3:config.json", "model:llama-3.1-8b"):
+        assert parse_drafter(text, load_model=lambda _: model).kind == text.partition(":")[0]
 
 
 @pytest.mark.parametrize("command", [[], ["search"], ["show"], ["compare"], ["export"], ["import"]])

@@ -182,6 +182,12 @@ def test_accepted_lengths_are_those_of_the_recorded_trace(name: str, tree: Draft
         assert trace.pos[row] == 39
 
 
+def test_no_trace_of_a_run_whose_node_does_not_follow_from_the_token() -> None:
+    with pytest.raises(InputError, match="no trace of a run under recursive-rejection") as caught:
+        record_trace([], noisy(toy(7)), rule=rule_named("recursive-rejection"), depth=3)
+    assert "`treeopt ranks collect`" in caught.value.hint
+
+
 def decoded_by_phase(tree: DraftTree, *, depth: int, length: int) -> tuple[Trace, int, int]:
     """A recorded trace of `length` rows, and the tokens and steps of the decoder from each start phase of it."""
     target, prompt = toy(7), PROMPTS[1]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,17 @@ def test_a_trace_and_a_rank_profile() -> None:
         if path.exists():
             (source,) = read_metrics([path]).sources
             assert source.ranks is not None
+
+
+def test_a_trace_of_json_lines(tmp_path: Path) -> None:
+    rows = [{"rank": rank, "doc_id": 0, "pos": pos} for pos, rank in enumerate([[0, 1], [0, -2], [-2, -2]])]
+    path = tmp_path / "trace.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    metrics = read_metrics([path])
+    (source,) = metrics.sources
+    assert (metrics.kind, source.name) == ("paths", "trace")
+    assert source.ranks is not None
+    assert source.ranks.model().conditional(np.zeros((1, 0), dtype=np.int64))[0, 0] > 0.5
 
 
 def test_what_is_no_evidence(tmp_path: Path) -> None:

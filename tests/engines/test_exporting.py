@@ -59,6 +59,14 @@ def test_a_format_without_loss_is_preferred(planned: Planned) -> None:
     assert chain_length(today.schedule.only) == 2  # type: ignore[arg-type]
 
 
+def test_a_format_without_loss_is_preferred_even_to_one_that_gains(planned: Planned) -> None:
+    """A chain that is faster at the largest batch size is not what the plan says."""
+    plan = planned(Part(1, 8, DraftTree.from_widths([2, 2]), 400.0, 2, 420.0, 100.0))
+    assert export(plan, find_engine("vllm==0.20.2"), Setup()).format == "token-tree"
+    chain_only = export(plan, find_engine("vllm"), Setup())
+    assert [x.share for x in chain_only.losses] == [pytest.approx(-0.05)]
+
+
 def test_off_is_written_by_the_format_that_can_be_off(planned: Planned) -> None:
     """One length for all batch sizes fits too, but loses more."""
     parts = (
@@ -93,6 +101,40 @@ def test_another_drafter_than_the_plan_was_made_for_is_said(planned: Planned) ->
     ):
         notes = export(plan, find_engine(engine), Setup(drafter=kind)).notes
         assert any(note.endswith(f", not {kind.partition(':')[0]}") for note in notes) == said, engine
+
+
+@pytest.mark.parametrize(
+    ("engine", "word"),
+    [
+        ("vllm", "eagle3"),
+        ("sglang", "EAGLE3"),
+        ("trtllm", "Eagle3"),
+        ("lmdeploy", "eagle3"),
+        ("mlc", "eagle"),
+        ("llamacpp", None),
+        ("tgi", None),
+        ("speculators", None),
+        ("medusa", None),
+    ],
+)
+def test_a_drafter_is_said_to_be_assumed_where_one_is(engine: str, word: str | None) -> None:
+    """Whatever the models are called."""
+
+    def assumed(**given: str) -> list[str]:
+        setup = Setup(model="acme/eagle3-base", draft_model="my-eagle3.gguf", **given)
+        return [note for note in export(CHAIN, find_engine(engine), setup).notes if "assumed" in note]
+
+    said = [f"the drafter is not known, {word} is assumed: name another with --method"]
+    assert assumed() == (said if word else [])
+    assert assumed(method="EAGLE") == assumed(drafter="eagle") == []
+
+
+def test_a_drafter_that_an_engine_cannot_name() -> None:
+    with pytest.raises(InputError, match=r"^unknown drafter for LMDeploy 'medusa'$") as caught:
+        export(CHAIN, find_engine("lmdeploy"), Setup(drafter="medusa"))
+    assert caught.value.hint.endswith("known: eagle, eagle3, mtp; or name it with --method")
+    own = export(CHAIN, find_engine("lmdeploy"), Setup(drafter="medusa", method="their-own"))
+    assert '"method": "their-own"' in str(own.written.content)
 
 
 def test_refusals_say_why_and_what_loads() -> None:

@@ -56,13 +56,17 @@ def test_what_is_written() -> None:
 
 
 def test_llama_cpp_is_told_the_kind_of_drafter() -> None:
-    def launch(kind: str | None) -> str:
-        return export(CHAIN, find_engine("llamacpp"), Setup(drafter=kind, model="M", draft_model="D")).written.launch
+    def launch(kind: str | None, method: str | None = None) -> str:
+        setup = Setup(drafter=kind, method=method, model="M", draft_model="D")
+        return export(CHAIN, find_engine("llamacpp"), setup).written.launch
 
     assert launch("mtp").startswith("llama-server -m M --spec-type draft-mtp --spec-draft-n-max 4")
     assert launch("eagle3").startswith("llama-server -m M -md D --spec-type draft-eagle3 ")
     assert launch("model:llama-3.2-1b").startswith("llama-server -m M -md D --spec-type draft-simple ")
     assert "--spec-type" not in launch(None)
+    # The user's word counts, whatever the plan was made for.
+    assert launch("mtp", "draft-simple").startswith("llama-server -m M -md D --spec-type draft-simple ")
+    assert launch("model", "draft-mtp").startswith("llama-server -m M --spec-type draft-mtp ")
 
 
 def test_transformers_takes_it() -> None:

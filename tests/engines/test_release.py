@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from treeopt.engines.format import is_within
+from treeopt.engines.format import Engine, is_within
 from treeopt.engines.registry import ENGINES, find_engine
 from treeopt.engines.release import Release, Wanted, parse_release, parse_wanted
 from treeopt.errors import InputError
@@ -21,6 +21,26 @@ from treeopt.errors import InputError
 )
 def test_releases(text: str, release: tuple[int, int, int]) -> None:
     assert parse_release(text) == release
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_engine_is_found_by_its_name_and_its_title(engine: Engine) -> None:
+    assert find_engine(engine.name).engine is engine
+    assert find_engine(engine.title).engine is engine
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("tensorrt-llm", "trtllm"),
+        ("tensorrt_llm==1.3.0", "trtllm"),  # as on PyPI
+        ("llama.cpp", "llamacpp"),
+        ("mlc-llm", "mlc"),
+        ("OpenVINO-GenAI", "openvino"),
+    ],
+)
+def test_other_spellings(text: str, name: str) -> None:
+    assert find_engine(text).engine.name == name
 
 
 def test_names_with_and_without_a_version() -> None:

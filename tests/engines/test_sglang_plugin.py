@@ -87,6 +87,15 @@ def test_two_functions_are_hooked(hooks: Hooks, monkeypatch: pytest.MonkeyPatch,
     assert names == ["select_top_k_tokens", "organize_draft_results"]
 
 
+def test_without_sglang_the_hint_names_its_own_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    PLAN.save(tmp_path / "plan.yaml")
+    monkeypatch.setenv(PLAN_VARIABLE, str(tmp_path / "plan.yaml"))
+    monkeypatch.setitem(sys.modules, "sglang", None)
+    with pytest.raises(InputError, match="hooks cannot be imported") as caught:
+        register()
+    assert caught.value.hint == "pip install sglang==0.5.23"
+
+
 def test_the_plan_is_fed_whatever_the_scores() -> None:
     torch = pytest.importorskip("torch")
     trees, k, batch = StaticTrees.of(PLAN), 3, 2

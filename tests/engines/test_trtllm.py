@@ -63,7 +63,9 @@ def test_dynamic_trees(triple: Triple, fits: bool) -> None:
         with pytest.raises(InputError, match="7 to 61"):
             exported(Schedule.constant(triple))
         return
-    with pytest.raises(InputError, match="unknown drafter for TensorRT-LLM 'mtp'"):  # only EAGLE has these keys
+    with pytest.raises(
+        InputError, match="unknown drafter for TensorRT-LLM's dynamic tree 'mtp'"
+    ):  # only EAGLE has these keys
         exported(Schedule.constant(triple), drafter="mtp")
     assert section(exported(Schedule.constant(triple), drafter="eagle3", draft_model="D")) == {
         "decoding_type": "Eagle3",
@@ -83,11 +85,40 @@ def test_static_trees_up_to_1_3(read: Read) -> None:
     assert section(found)["decoding_type"] == "Medusa"
     assert isinstance(found.written.content, str)
     assert read(found.written.content) == EAGLE
-    assert {"NVIDIA/TensorRT-LLM#10343", "NVIDIA/TensorRT-LLM#10323"} <= {bug.reference for bug in found.bugs}
+    # Not NVIDIA/TensorRT-LLM#10323, which is of trees of depth 1.
+    assert [bug.reference for bug in found.bugs] == ["NVIDIA/TensorRT-LLM#10343"]
+    assert exported(Schedule.constant(Triple(6, 10, 61)), "1.3.0").bugs == ()  # that bug is of static trees
     with pytest.raises(InputError, match="no chain"):
         exported(EAGLE, "1.4.0rc1")
     with pytest.raises(InputError, match="1 deep"):  # NVIDIA/TensorRT-LLM#10323
         exported(read("[[0], [1]]"), "1.2.0")
+
+
+@pytest.mark.parametrize(
+    ("drafter", "method", "written", "key"),
+    [
+        (None, "Medusa", "Medusa", "medusa_choices"),
+        ("eagle", "medusa", "Medusa", "medusa_choices"),
+        ("medusa", "Eagle", "Eagle", "eagle_choices"),
+        (None, None, "Eagle3", "eagle_choices"),
+    ],
+)
+def test_a_static_tree_stands_under_the_key_of_the_method(
+    drafter: str | None, method: str | None, written: str, key: str
+) -> None:
+    found = section(exported(EAGLE, "1.3.0", drafter=drafter, method=method))
+    assert found["decoding_type"] == written
+    assert [name for name in found if name.endswith("_choices")] == [key]
+
+
+def test_a_method_without_trees_gets_no_tree_keys() -> None:
+    """A chain is a static tree too, but only EAGLE and Medusa have a key for one."""
+    for setup in ({"method": "NGram"}, {"drafter": "ngram"}):
+        found = exported(CHAIN, "1.3.0", **setup)
+        assert found.format == "length"
+        assert section(found) == {"decoding_type": "NGram", "max_draft_len": 4}
+    with pytest.raises(InputError, match="unknown drafter for TensorRT-LLM's static tree 'NGram'"):
+        exported(EAGLE, "1.3.0", method="NGram")
 
 
 @pytest.mark.parametrize(

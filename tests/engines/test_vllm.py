@@ -74,11 +74,13 @@ def test_mtp_wants_a_multiple(schedule: Schedule) -> None:
     for drafter, said in (("mtp", True), ("eagle3", False)):
         notes = export(schedule, find_engine("vllm"), Setup(drafter=drafter)).notes
         assert any("n_predict" in note for note in notes) == said
+    notes = export(schedule, find_engine("vllm"), Setup(drafter="mtp", method="eagle3")).notes
+    assert not any("n_predict" in note for note in notes)
 
 
 def test_medusa_is_gone_in_0_33() -> None:
     assert written(CHAIN, drafter="medusa")["method"] == "medusa"
-    with pytest.raises(InputError, match=r"no Medusa drafter from 0\.33 on"):
+    with pytest.raises(InputError, match=r"no medusa drafter from 0\.33\.0 on"):
         written(CHAIN, version="0.33.0", drafter="medusa")
 
 

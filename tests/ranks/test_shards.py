@@ -201,6 +201,26 @@ def test_parquet_that_is_no_trace_is_refused(tmp_path: Path) -> None:
         TraceSet.find(path).count()
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("a.npz", "", True),
+        ("a.parquet", "", True),
+        ("a.jsonl", '\n{"rank": [0], "doc_id": 0}\n', True),  # whatever else is wrong with it
+        ("a.jsonl", '{"accept_length": 3.0}\n', False),  # an engine's log
+        ("a.jsonl", "[1]\n", False),
+        ("a.jsonl", "rank doc_id\n", False),
+        ("a.jsonl", "", False),
+        ("a.json", '{"rank": [0], "doc_id": 0}', False),
+    ],
+)
+def test_what_is_a_trace(name: str, text: str, expected: bool, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    assert shard_files.is_trace(tmp_path / name) is expected
+    assert shard_files.is_trace(tmp_path)
+    assert not shard_files.is_trace(tmp_path / "none.jsonl")
+
+
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no shards there"):
         TraceSet.find(tmp_path)

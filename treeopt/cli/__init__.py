@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import sys
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import typer
 
 from treeopt.cli import bench, check, compare, explain, export, importing, profile, ranks, replay, search, show, verify
 from treeopt.errors import TreeoptError
 from treeopt.version import VERSION
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
 
 app = typer.Typer(
     name="treeopt",
@@ -58,7 +61,15 @@ def main() -> None:
     except TreeoptError as error:
         _fail(str(error), error.hint)
     except OSError as error:
-        _fail(f"the output cannot be written: {error.strerror}", "check the disk, or where the output goes")
+        _fail(*_of_system(error))
+
+
+def _of_system(error: OSError) -> tuple[str, str]:
+    """What to say of an error that nothing foresaw: a stream that cannot be written to has no file name."""
+    if error.filename is None and error.errno in _FULL:
+        return f"the output cannot be written: {error.strerror}", "check the disk, or where the output goes"
+    where = "" if error.filename is None else f"{error.filename}: "
+    return f"{where}{error.strerror or error}", "check the file or the connection that this command needed"
 
 
 def _fail(message: str, hint: str) -> NoReturn:

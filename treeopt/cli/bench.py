@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from treeopt.cli.options import Json, Out, parse_batches
+from treeopt.cli.options import Json, Out, PlanRanks, TargetModel, parse_batches
 
 if TYPE_CHECKING:
     from treeopt.benchmark.result import Result
 
 
 def bench(
-    target: Annotated[str, typer.Option(help="Target: a directory, a .gguf file or a hub id.", metavar="DIR_OR_ID")],
+    target: TargetModel,
     draft: Annotated[str, typer.Option(help="ngram[:N], early-exit:K, or a model as for --target.")],
     plan: Annotated[Path, typer.Option(help="The plan to run.", metavar="PLAN")],
     batches: Annotated[
@@ -41,9 +41,7 @@ def bench(
     clock: Annotated[
         Literal["wall", "cpu"], typer.Option(help="cpu: seconds that one thread computes, on a shared machine.")
     ] = "wall",
-    ranks: Annotated[
-        str | None, typer.Option(help="Where the plan's rank profile is now, if it moved.", show_default=False)
-    ] = None,
+    ranks: PlanRanks = None,
     seed: Annotated[int, typer.Option(help="Of what is sampled and of the bootstrap.")] = 0,
     out: Out = None,
     steps_out: Annotated[

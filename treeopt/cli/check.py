@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from treeopt.cli.options import Json, PlanFile
+from treeopt.cli.options import DraftTokens, EvidenceKind, Json, PlanFile, PlanRanks
 
 if TYPE_CHECKING:
     from treeopt.drift.report import Compared, Report
@@ -32,13 +32,9 @@ def check(
     context: Annotated[
         int | None, typer.Option(help="Their context, for a plan with several.", show_default=False)
     ] = None,
-    kind: Annotated[str | None, typer.Option(help="Force a kind of file.", show_default=False)] = None,
-    draft_tokens: Annotated[
-        int | None, typer.Option(help="K, for files that do not say how many tokens they drafted.", show_default=False)
-    ] = None,
-    ranks: Annotated[
-        str | None, typer.Option(help="Where the plan's rank profile is now, if it moved.", show_default=False)
-    ] = None,
+    kind: EvidenceKind = None,
+    draft_tokens: DraftTokens = None,
+    ranks: PlanRanks = None,
     json: Json = False,
 ) -> None:
     """Say whether a deployed plan is active and still accepts what it promised; exit 3 if not."""

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from treeopt.cli.options import Json
+from treeopt.cli.options import Json, TargetModel
 
 if TYPE_CHECKING:
     from treeopt.collect.job import Job
 
 
 def collect(
-    target: Annotated[str, typer.Option(help="Target: a directory, a .gguf file or a hub id.", metavar="DIR_OR_ID")],
+    target: TargetModel,
     draft: Annotated[str, typer.Option(help="ngram[:N], early-exit:K, medusa:DIR, or a model as for --target.")],
     prompts: Annotated[Path, typer.Option(help='JSONL: {"prompt": ...}, {"messages": [...]} or {"token_ids": [...]}.')],
     out: Annotated[Path, typer.Option("--out", "-o", help="The trace, .npz.")],

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from treeopt.cli.options import Json, PlanFile
+from treeopt.cli.options import Json, PlanFile, PlanRanks
 
 
 def compare(
@@ -16,9 +16,7 @@ def compare(
         list[str],
         typer.Option("--with", metavar="RIVAL", help="none, chain:K, sglang:3,4,16, a plan, a tree, an engine's file."),
     ],
-    ranks: Annotated[
-        str | None, typer.Option(help="Where the plan's rank profile is now, if it moved.", show_default=False)
-    ] = None,
+    ranks: PlanRanks = None,
     json: Json = False,
 ) -> None:
     """Price a plan against path lists, chains or plain decoding, from the plan's own evidence."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from treeopt.cli.options import Json, PlanFile
+from treeopt.cli.options import Json, PlanFile, PlanRanks
 from treeopt.errors import InputError
 
 
@@ -17,9 +17,7 @@ def explain(
         None
     ),
     context: Annotated[int | None, typer.Option(help="Committed tokens per request, L.", show_default=False)] = None,
-    ranks: Annotated[
-        str | None, typer.Option(help="Where the plan's rank profile is now, if it moved.", show_default=False)
-    ] = None,
+    ranks: PlanRanks = None,
     json: Json = False,
 ) -> None:
     """Price a tree node by node: what each gains, what it costs and why, and what would flip the answer."""

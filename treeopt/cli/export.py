@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treeopt.cli.options import Json, Out
+from treeopt.cli.options import Json, Out, PlanContext
 
 if TYPE_CHECKING:
     from treeopt.engines.exporting import Export
@@ -28,9 +28,7 @@ def export(
     batch: Annotated[
         int | None, typer.Option(help="Which bucket, where the engine has one setting.", show_default=False)
     ] = None,
-    context: Annotated[
-        int | None, typer.Option(help="Which context, where the plan has several.", show_default=False)
-    ] = None,
+    context: PlanContext = None,
     allow_off: Annotated[
         bool, typer.Option("--allow-off", help="Draft nothing where the plan does not speculate.")
     ] = False,

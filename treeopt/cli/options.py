@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -13,6 +13,31 @@ from treeopt.errors import InputError
 
 MAX_BATCHES = 4096
 
+# What is planned for. The defaults are those of `treeopt.inputs.Names` and `treeopt.question.DEFAULT_CONTEXT`.
+DRAFTERS: Final = "eagle, eagle3[:CONFIG_JSON], medusa, mtp, ngram or model:NAME."
+Hardware = Annotated[str, typer.Option(help="Hardware profile: a shipped name or a file.")]
+Model = Annotated[str, typer.Option(help="Target: a shipped name, or a Hugging Face config.json.")]
+Drafter = Annotated[str, typer.Option(help=DRAFTERS)]
+Dtype = Annotated[str, typer.Option(help="Weights and arithmetic: bf16, fp16, fp8, int4.")]
+Tp = Annotated[int, typer.Option(help="Tensor-parallel GPUs.")]
+Context = Annotated[int, typer.Option(min=0, help="Committed tokens per request, L.")]
+
+# What of a plan, and what it was made from.
+PlanBatch = Annotated[int | None, typer.Option(help="Which bucket of a plan.", show_default=False)]
+PlanContext = Annotated[int | None, typer.Option(help="Which context, where the plan has several.", show_default=False)]
+PlanRanks = Annotated[
+    str | None, typer.Option(help="Where the plan's rank profile is now, if it moved.", show_default=False)
+]
+
+# What an engine measured.
+EvidenceKind = Annotated[
+    str | None, typer.Option(help="Force a kind of file instead of detecting it.", show_default=False)
+]
+DraftTokens = Annotated[
+    int | None, typer.Option(help="K, for files that do not say how many tokens they drafted.", show_default=False)
+]
+
+TargetModel = Annotated[str, typer.Option(help="Target: a directory, a .gguf file or a hub id.", metavar="DIR_OR_ID")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Write the file here.", show_default=False)]
 PlanOut = Annotated[Path | None, typer.Option("--out", "-o", help="Write the plan here.", show_default=False)]
@@ -37,6 +62,15 @@ def parse_batches(text: str, *, what: str = "batch size", option: str = "--batch
             raise InputError(f"{last - first + 1} {what}s", hint=f"give at most {MAX_BATCHES} in a range")
         sizes.update(range(first, last + 1))
     return tuple(sorted(sizes))
+
+
+def parse_captures(text: str | None) -> tuple[int, ...] | None:
+    """The sizes of --capture-sizes; None where it is not given.
+
+    Raises:
+        InputError: see `parse_batches`.
+    """
+    return parse_batches(text, what="captured size", option="--capture-sizes") if text else None
 
 
 def _is_size(text: str) -> bool:

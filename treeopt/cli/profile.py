@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from treeopt.cli import profile_measure, profile_steps
-from treeopt.cli.options import Json, command_line
+from treeopt.cli.options import DRAFTERS, Json, command_line
+from treeopt.inputs import Names
+from treeopt.question import DEFAULT_CONTEXT
 
 if TYPE_CHECKING:
     from treeopt.cost import Hardware
@@ -83,14 +85,12 @@ def fit(
     numbers: Annotated[str, typer.Option("--from", help="Who measured, and where the rows are.")] = "own measurement",
     licence: Annotated[str, typer.Option(help="Licence of the rows.")] = "own",
     date: _Date = None,
-    hardware: Annotated[
-        str, typer.Option(help="--steps: whose kernels, a shipped name or a file.")
-    ] = "h100-sxm-vllm-0.24",
-    model: Annotated[str, typer.Option(help="--steps: the target that was served.")] = "llama-3.1-8b",
-    drafter: Annotated[str, typer.Option(help="--steps: its drafter.")] = "eagle",
-    context: Annotated[int, typer.Option(min=0, help="--steps: committed tokens per request, L.")] = 2048,
-    dtype: Annotated[str, typer.Option(help="--steps: weights and arithmetic.")] = "bf16",
-    tp: Annotated[int, typer.Option(help="--steps: tensor-parallel GPUs.")] = 1,
+    hardware: Annotated[str, typer.Option(help="--steps: whose kernels, a shipped name or a file.")] = Names.hardware,
+    model: Annotated[str, typer.Option(help="--steps: the target that was served.")] = Names.model,
+    drafter: Annotated[str, typer.Option(help=f"--steps: its drafter: {DRAFTERS}")] = Names.drafter,
+    context: Annotated[int, typer.Option(min=0, help="--steps: committed tokens per request, L.")] = DEFAULT_CONTEXT,
+    dtype: Annotated[str, typer.Option(help="--steps: weights and arithmetic.")] = Names.dtype,
+    tp: Annotated[int, typer.Option(help="--steps: tensor-parallel GPUs.")] = Names.tp,
     capture_sizes: _Captures = None,
     json: Json = False,
 ) -> None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from treeopt.cli.options import Json, command_line
+from treeopt.cli.options import Drafter, Json, Model, command_line
+from treeopt.inputs import Names
 
 if TYPE_CHECKING:
     from treeopt.profiling.measure import Bench
@@ -33,8 +34,8 @@ def measure(
     device: Annotated[
         str | None, typer.Option(help="cpu or cuda; the GPU where there is one.", show_default=False)
     ] = None,
-    model: Annotated[str, typer.Option(help="Target: a shipped name, or a config.json.")] = "llama-3.1-8b",
-    drafter: Annotated[str, typer.Option(help="eagle, eagle3, medusa, mtp, ngram or model:NAME.")] = "eagle",
+    model: Model = Names.model,
+    drafter: Drafter = Names.drafter,
     tp: Annotated[int, typer.Option(min=1, help="Time one GPU's part of so many.")] = 1,
     dtype: Annotated[
         str | None, typer.Option(help="bf16, fp16 or fp32; bf16 on a GPU, fp32 on a processor.", show_default=False)

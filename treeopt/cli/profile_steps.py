@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from treeopt.cli.options import parse_batches
+from treeopt.cli.options import Context, Drafter, Dtype, Hardware, Model, Tp, parse_batches, parse_captures
+from treeopt.inputs import Names
+from treeopt.question import DEFAULT_CONTEXT
 
 if TYPE_CHECKING:
     from treeopt.cost import ModelShape, ModelStep, StepCost
@@ -64,12 +66,12 @@ def table(
     ranks: Annotated[
         str | None, typer.Option(help="Rank profile whose acceptance goes into vLLM's table.", show_default=False)
     ] = None,
-    hardware: Annotated[str, typer.Option(help="Hardware profile: a shipped name or a file.")] = "h100-sxm-vllm-0.24",
-    model: Annotated[str, typer.Option(help="Target: a shipped name, or a Hugging Face config.json.")] = "llama-3.1-8b",
-    drafter: Annotated[str, typer.Option(help="eagle, medusa, mtp, ngram, or model:NAME.")] = "eagle",
-    context: Annotated[int, typer.Option(min=0, help="Committed tokens per request, L.")] = 2048,
-    dtype: Annotated[str, typer.Option(help="Weights and arithmetic.")] = "bf16",
-    tp: Annotated[int, typer.Option(help="Tensor-parallel GPUs.")] = 1,
+    hardware: Hardware = Names.hardware,
+    model: Model = Names.model,
+    drafter: Drafter = Names.drafter,
+    context: Context = DEFAULT_CONTEXT,
+    dtype: Dtype = Names.dtype,
+    tp: Tp = Names.tp,
 ) -> None:
     """Write step times as the table that an engine plans its drafts by."""
     from treeopt.catalog import locate
@@ -132,9 +134,7 @@ def served(
         dtype=dtype,
         tp=tp,
         context=context,
-        capture_tokens=parse_batches(capture_sizes, what="captured size", option="--capture-sizes")
-        if capture_sizes
-        else (),
+        capture_tokens=parse_captures(capture_sizes) or (),
     )
 
 

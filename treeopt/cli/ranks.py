@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from treeopt.cli.collect import collect
-from treeopt.cli.options import Json, Out
+from treeopt.cli.options import DraftTokens, EvidenceKind, Json, Out
 
 if TYPE_CHECKING:
     from treeopt.ranks.importers import Imported
@@ -23,10 +23,8 @@ def import_(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="Files of one kind; two scrapes are subtracted.")
     ],
-    kind: Annotated[str | None, typer.Option(help="Force a kind instead of detecting it.", show_default=False)] = None,
-    draft_tokens: Annotated[
-        int | None, typer.Option(help="K, for files that do not say how many tokens they drafted.", show_default=False)
-    ] = None,
+    kind: EvidenceKind = None,
+    draft_tokens: DraftTokens = None,
     source: Annotated[
         str | None, typer.Option(help="Which source to write, where a file holds several.", show_default=False)
     ] = None,

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from treeopt.cli.options import Json
+from treeopt.cli.options import Json, PlanBatch, PlanContext
 
 _DYNAMIC = (
     "dynamic: what EAGLE-2's rule would gain at as many nodes, estimated and at most; the trace holds the drafter's "
@@ -20,10 +20,8 @@ _DYNAMIC = (
 def replay(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan, a tree file or a path list.")],
     trace: Annotated[Path, typer.Option(help="A trace: NPZ, Parquet, JSONL or a folder of shards.")],
-    batch: Annotated[int | None, typer.Option(help="Which bucket of a plan.", show_default=False)] = None,
-    context: Annotated[
-        int | None, typer.Option(help="Which context, where the plan has several.", show_default=False)
-    ] = None,
+    batch: PlanBatch = None,
+    context: PlanContext = None,
     dynamic: Annotated[
         bool, typer.Option("--dynamic", help="Also judge a tree chosen in every step by the drafter's confidence.")
     ] = False,

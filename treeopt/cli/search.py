@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treeopt.catalog import DEFAULT_RANKS
-from treeopt.cli.options import Json, PlanOut, command_line, parse_batches
+from treeopt.cli.options import (
+    DRAFTERS,
+    Dtype,
+    Hardware,
+    Json,
+    Model,
+    PlanOut,
+    Tp,
+    command_line,
+    parse_batches,
+    parse_captures,
+)
 from treeopt.errors import InputError
+from treeopt.inputs import Names
+from treeopt.question import DEFAULT_CONTEXT
+
+if TYPE_CHECKING:
+    from treeopt.plan import Plan
 
 
 def search(
@@ -18,18 +33,19 @@ def search(
     ] = None,
     ranks: Annotated[
         str, typer.Option(help="Rank profile or trace: a shipped name, a file, or a folder of shards.")
-    ] = DEFAULT_RANKS,
-    hardware: Annotated[str, typer.Option(help="Hardware profile: a shipped name or a file.")] = "h100-sxm-vllm-0.24",
-    model: Annotated[str, typer.Option(help="Target: a shipped name, or a Hugging Face config.json.")] = "llama-3.1-8b",
+    ] = Names.ranks,
+    hardware: Hardware = Names.hardware,
+    model: Model = Names.model,
     drafter: Annotated[
         str | None,
         typer.Option(
-            help="eagle, eagle3, medusa, mtp, ngram, or model:NAME. [default: eagle, or what --engine runs]",
+            help=f"{DRAFTERS} [default: {Names.drafter}, or what --engine runs]",
             show_default=False,
         ),
     ] = None,
     context: Annotated[
-        int | None, typer.Option(help="Committed tokens per request, L. [default: 2048]", show_default=False)
+        int | None,
+        typer.Option(help=f"Committed tokens per request, L. [default: {DEFAULT_CONTEXT}]", show_default=False),
     ] = None,
     contexts: Annotated[
         str | None,
@@ -59,8 +75,8 @@ def search(
     sharing_loss: Annotated[
         float, typer.Option(help="Share of tokens/s that a batch size may lose by sharing a tree.")
     ] = 0.01,
-    dtype: Annotated[str, typer.Option(help="Weights and arithmetic: bf16, fp16, fp8, int4.")] = "bf16",
-    tp: Annotated[int, typer.Option(help="Tensor-parallel GPUs.")] = 1,
+    dtype: Dtype = Names.dtype,
+    tp: Tp = Names.tp,
     capture_sizes: Annotated[
         str | None,
         typer.Option(
@@ -113,7 +129,7 @@ def search(
         raise typer.BadParameter("give either --batch N or --batches LIST", param_hint="--batch")
     if context is not None and contexts is not None:
         raise typer.BadParameter("give either --context L or --contexts LIST", param_hint="--context")
-    if mix is not None and (ranks != DEFAULT_RANKS or "=" not in mix):
+    if mix is not None and (ranks != Names.ranks or "=" not in mix):
         raise typer.BadParameter("give A=0.3,B=0.7, in place of --ranks", param_hint="--mix")
     if allow_off and engine is None:
         raise typer.BadParameter("without --engine drafting nothing is always allowed", param_hint="--allow-off")
@@ -121,10 +137,10 @@ def search(
     from treeopt.cli import console
     from treeopt.documents import refuse_overwriting
     from treeopt.frontier import Limits
-    from treeopt.inputs import Names, load_inputs
+    from treeopt.inputs import load_inputs
     from treeopt.latency import Latency
     from treeopt.planner import make_plan
-    from treeopt.question import DEFAULT_CONTEXT, Question, parse_objective
+    from treeopt.question import Question, parse_objective
     from treeopt.restricted import Target
 
     question = Question(
@@ -138,7 +154,6 @@ def search(
         ),
         sharing=Sharing(max_loss=sharing_loss, max_trees=max_trees),
     )
-    captured = parse_batches(capture_sizes, what="captured size", option="--capture-sizes") if capture_sizes else None
     target = None if engine is None else Target.find(engine, allow_off=allow_off, drafter=drafter)
     names = Names(
         ranks=mix or ranks,
@@ -147,7 +162,7 @@ def search(
         drafter=drafter or (Names.drafter if target is None else target.drafter),
         dtype=dtype,
         tp=tp,
-        capture_tokens=captured,
+        capture_tokens=parse_captures(capture_sizes),
         capture_limit=capture_limit,
         expert_skew=expert_skew,
         cost=cost,
@@ -162,16 +177,19 @@ def search(
     if out is not None:
         refuse_overwriting(out, *inputs.files)
         plan.save(out)
+    _report(plan, json)
+    console.notes([*plan.notes, *([f"wrote {out}"] if out is not None else [])])
+
+
+def _report(plan: Plan, json: bool) -> None:
     if json:
         typer.echo(plan.json())
-    else:
-        from treeopt.render import bucket_table, one_bucket, plan_heading
+        return
+    from treeopt.cli import console
+    from treeopt.render import bucket_table, one_bucket, plan_heading
 
-        one = len(plan.buckets) == 1
-        console.result(plan_heading(plan), one_bucket(plan.buckets[0]) if one else bucket_table(plan, console.width()))
-    console.notes(plan.notes)
-    if out is not None:
-        console.notes([f"wrote {out}"])
+    one = len(plan.buckets) == 1
+    console.result(plan_heading(plan), one_bucket(plan.buckets[0]) if one else bucket_table(plan, console.width()))
 
 
 def _contexts(text: str | None) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from treeopt.cli.options import Json
+from treeopt.cli.options import Json, PlanBatch
 
 if TYPE_CHECKING:
     from treeopt.arrays import FloatArray
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def show(
     file: Annotated[Path, typer.Argument(metavar="PLAN_OR_TREE", help="A plan, a tree file or a path list.")],
-    batch: Annotated[int | None, typer.Option(help="Which bucket of a plan.", show_default=False)] = None,
+    batch: PlanBatch = None,
     ranks: Annotated[
         str | None, typer.Option(help="For a bare tree: the rank profile to take f from.", show_default=False)
     ] = None,

@@ -43,7 +43,7 @@ def record_trace(texts: Sequence[Text], drafter: Drafter, *, rule: Rule, depth: 
     if not rule.exact or rule.siblings is not Siblings.BEST:
         raise InputError(
             f"no trace of a run under {rule.label}: the accepted node does not follow from the token",
-            hint="record a run under greedy or target-sample, or collect one with `treeopt collect`",
+            hint="record a run under greedy or target-sample, or collect one with `treeopt ranks collect`",
         )
     parts = [_rows(text, drafter, depth=depth, ranks=ranks) for text in texts]
     return Trace(

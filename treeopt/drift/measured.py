@@ -16,6 +16,7 @@ from treeopt.ranks.importers import Source, read_evidence
 from treeopt.ranks.paths import PathCounts
 from treeopt.ranks.position import PositionSurvival
 from treeopt.ranks.profile import RankProfile, load_profile
+from treeopt.ranks.shard_files import is_trace
 from treeopt.ranks.table import DepthRanks
 from treeopt.source_files import SourceFile
 
@@ -87,7 +88,7 @@ def read_metrics(paths: Sequence[Path], kind: str | None = None, draft_tokens: i
 
 
 def _is_profile(path: Path) -> bool:
-    if path.is_dir() or path.suffix in (".npz", ".parquet"):
+    if is_trace(path):
         return True
     try:
         with path.open("rb") as file:

@@ -10,7 +10,7 @@ from treeopt.engines.fitting import Fitted, Loss, fit_plan, fit_schedule
 from treeopt.engines.format import Bug, Format, Setup, Written
 from treeopt.engines.registry import EngineAt
 from treeopt.engines.schedule import OFF, Schedule, in_words
-from treeopt.errors import InputError
+from treeopt.errors import InputError, UnknownNameError
 from treeopt.plan import Plan
 
 FORMAT: Final = "treeopt.export/1"
@@ -67,17 +67,20 @@ def export(
     Raises:
         InputError: the engine can load none of them: why, and what it can load.
     """
+    setup = replace(setup, release=target.release)
     fitting: list[tuple[Format, Fitted]] = []
     refusals: list[InputError] = []
     for form in target.support.formats:
+        if (unknown := form.refusal(setup)) is not None:
+            refusals.append(unknown)
+            continue
         try:
             fitting.append((form, _fit(drafts, form, batch, allow_off)))
         except InputError as error:
             refusals.append(error)
     if not fitting:
-        raise _nothing_fits(target, refusals)
+        raise _nothing_fits(target, setup, refusals)
     form, fitted = min(fitting, key=lambda pair: _lost(pair[1]))
-    setup = replace(setup, release=target.release)
     written = form.write(fitted.schedule, setup)
     return Export(
         target=target,
@@ -89,7 +92,7 @@ def export(
             *(_floored(drafts, fitted.schedule, target) if batch is None else ()),
             *fitted.notes,
             *written.notes,
-            *_general_notes(target, fitted.schedule, setup, written),
+            *_general_notes(target, form, fitted.schedule, setup),
         ),
         bugs=target.engine.bugs_of(fitted.schedule, target.release),
     )
@@ -106,7 +109,11 @@ def _fit(drafts: Plan | Schedule, form: Format, batch: int | None, allow_off: bo
     return fit_schedule(drafts if batch is None else Schedule.constant(drafts.at(batch)), form.limits)
 
 
-def _nothing_fits(target: EngineAt, refusals: list[InputError]) -> InputError:
+def _nothing_fits(target: EngineAt, setup: Setup, refusals: list[InputError]) -> InputError:
+    if all(form.refusal(setup) for form in target.support.formats):
+        first = refusals[0]
+        other = "; or name it with --method" if isinstance(first, UnknownNameError) and setup.method is None else ""
+        return InputError(str(first), hint=f"{first.hint}{other}")
     reasons = list(dict.fromkeys(str(error) for error in refusals))
     hints = list(dict.fromkeys(error.hint for error in refusals))
     return InputError(f"{target.engine.title}: {'; '.join(reasons)}", hint="; ".join(hints))
@@ -124,10 +131,10 @@ def _floored(drafts: Plan | Schedule, schedule: Schedule, target: EngineAt) -> l
     return [f"the plan does not speculate at {ranges}; a chain keeps the drafter's state fresh ({off})"]
 
 
-def _general_notes(target: EngineAt, schedule: Schedule, setup: Setup, written: Written) -> list[str]:
+def _general_notes(target: EngineAt, form: Format, schedule: Schedule, setup: Setup) -> list[str]:
     notes = []
-    if setup.drafter is None and setup.method is None and "eagle3" in f"{written.content!r}{written.launch}".lower():
-        notes.append("the drafter is not known, EAGLE-3 is assumed: name another with --method")
+    if form.methods is not None and (assumed := form.methods.assumed(setup)):
+        notes.append(assumed)
     if setup.method is None and setup.kind is not None and (other := target.engine.mismatch(setup.kind)):
         notes.append(f"the plan was made for another drafter: {other}")
     if schedule.only == OFF:

@@ -48,22 +48,60 @@ class Setup:
             return name
         return str(self.out / name if self.out.is_dir() else self.out)
 
-    def method_in(self, known: Mapping[str, str], *, engine: str, default: str) -> str:
-        """The engine's word for the drafter.
-
-        Raises:
-            UnknownNameError: the engine has no such drafter.
-        """
-        if self.method is not None or self.kind is None:
-            return self.method or known[default]
-        if self.kind not in known:
-            raise UnknownNameError(f"drafter for {engine}", self.kind, known, or_else="; or name it with --method")
-        return known[self.kind]
-
     def end_of(self, schedule: Schedule) -> int:
         """The largest batch size to speak of."""
         last = schedule.steps[-1].batch_min
         return max(self.max_batch or schedule.covers or DEFAULT_MAX_BATCH, last)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Methods:
+    """The drafters that a format can name: `words` are the engine's, by kind.
+
+    `default` is the kind that is taken where none is known. `closed` formats take no other word. `gone` are the words
+    that releases from the named one on do not take.
+    """
+
+    engine: str
+    words: Mapping[str, str]
+    default: str
+    closed: bool = False
+    gone: Mapping[str, Release] = field(default_factory=dict)
+
+    def word(self, setup: Setup) -> str:
+        """The engine's word for the drafter.
+
+        Raises:
+            UnknownNameError: the format cannot name such a drafter.
+            InputError: the release does not run it any more.
+        """
+        word = self._given(setup.method) if setup.method is not None else self._of_kind(setup.kind)
+        since = self.gone.get(word)
+        if since is not None and setup.release is not None and setup.release >= since:
+            text = ".".join(map(str, since))
+            raise InputError(
+                f"{self.engine} runs no {word} drafter from {text} on",
+                hint=f"name a release before {text}, or another engine",
+            )
+        return word
+
+    def assumed(self, setup: Setup) -> str | None:
+        """A sentence where the default is taken; None where the drafter is known."""
+        if setup.method is not None or setup.kind is not None:
+            return None
+        return f"the drafter is not known, {self.words[self.default]} is assumed: name another with --method"
+
+    def _given(self, method: str) -> str:
+        """The user's own word, as the engine spells it where it is a known one."""
+        word = next((w for w in self.words.values() if w.lower() == method.lower()), None)
+        if word is None and self.closed:
+            raise UnknownNameError(f"drafter for {self.engine}", method, self.words.values())
+        return word or method
+
+    def _of_kind(self, kind: str | None) -> str:
+        if kind is not None and kind not in self.words:
+            raise UnknownNameError(f"drafter for {self.engine}", kind, self.words)
+        return self.words[kind or self.default]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,13 +133,23 @@ class Format:
     """One way to tell an engine its drafts.
 
     `read` answers None for a file of another shape and raises for one of this shape that the engine would refuse
-    or misread.
+    or misread. `methods` are the drafters that the file names; None where it names none.
     """
 
     name: str
     limits: Limits
     write: Callable[[Schedule, Setup], Written]
     read: Callable[[Source], Found | None]
+    methods: Methods | None = None
+
+    def refusal(self, setup: Setup) -> InputError | None:
+        """Why the file cannot name the drafter; None where it can, or names none."""
+        try:
+            if self.methods is not None:
+                self.methods.word(setup)
+        except InputError as error:
+            return error
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)

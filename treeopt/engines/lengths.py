@@ -10,22 +10,24 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from treeopt.engines.format import DRAFTER, Format, Found, Setup, Written, one_format
+from treeopt.engines.format import DRAFTER, Format, Found, Methods, Setup, Written, one_format
 from treeopt.engines.limits import ChainLimits
 from treeopt.engines.schedule import Schedule, chain_length
 from treeopt.engines.source import Source
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
 
-_LMDEPLOY_METHODS: Final = {"eagle": "eagle", "eagle3": "eagle3", "mtp": "deepseek_mtp"}
+_LMDEPLOY_METHODS: Final = Methods(
+    engine="LMDeploy", words={"eagle": "eagle", "eagle3": "eagle3", "mtp": "deepseek_mtp"}, default="eagle3"
+)
 _LLAMA_TYPES: Final = {"eagle3": "draft-eagle3", "mtp": "draft-mtp", "model": "draft-simple"}
 
 
 def _write_llamacpp(schedule: Schedule, setup: Setup) -> Written:
     length = _length(schedule)
     flags = f"--spec-draft-n-max {length} --spec-draft-n-min 0 --spec-draft-p-min 0"
-    drafter = "" if setup.kind == "mtp" else f" -md {setup.draft_model}"
     kind = setup.method or _LLAMA_TYPES.get(setup.kind or "")
+    drafter = "" if kind == _LLAMA_TYPES["mtp"] else f" -md {setup.draft_model}"
     kind_flag = "" if kind is None else f" --spec-type {kind}"
     return Written(
         content=flags,
@@ -71,7 +73,7 @@ def _write_tgi(schedule: Schedule, setup: Setup) -> Written:
 
 
 def _write_lmdeploy(schedule: Schedule, setup: Setup) -> Written:
-    method = setup.method_in(_LMDEPLOY_METHODS, engine="LMDeploy", default="eagle3")
+    method = _LMDEPLOY_METHODS.word(setup)
     model = {} if method.endswith("mtp") and setup.draft_model == DRAFTER else {"model": setup.draft_model}
     config = {"method": method, **model, "num_speculative_tokens": _length(schedule)}
     return Written(
@@ -168,7 +170,7 @@ LMDEPLOY: Final = one_format(
     "lmdeploy",
     "LMDeploy",
     "0.18.0",
-    Format(name="config", limits=_LIMITS, write=_write_lmdeploy, read=_read_lmdeploy),
+    Format(name="config", limits=_LIMITS, write=_write_lmdeploy, read=_read_lmdeploy, methods=_LMDEPLOY_METHODS),
 )
 SPECULATORS: Final = one_format(
     "speculators",

@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from treeopt.engines.format import Engine, Format, Found, Setup, Support, Written
+from treeopt.engines.format import Engine, Format, Found, Methods, Setup, Support, Written
 from treeopt.engines.limits import TreeLimits
 from treeopt.engines.schedule import OFF, Schedule, Step
 from treeopt.engines.source import Source
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
 
-_MODES: Final = {"eagle": "eagle", "medusa": "medusa", "model": "small_draft"}
+_MODES: Final = Methods(
+    engine="MLC-LLM", words={"eagle": "eagle", "medusa": "medusa", "model": "small_draft"}, default="eagle"
+)
 _MAX_NODES: Final = 4096
 _AUTOMATIC: Final = ((1, 4), (10, 3), (20, 2))
 _AUTOMATIC_OFF: Final = 30
@@ -26,7 +28,7 @@ def _write(schedule: Schedule, setup: Setup) -> Written:
     tree = schedule.only
     if not isinstance(tree, DraftTree):
         raise InputError("MLC-LLM loads one full tree", hint="give one tree")
-    mode = setup.method_in(_MODES, engine="MLC-LLM", default="eagle")
+    mode = _MODES.word(setup)
     width = len(tree.children[0])
     config = {"speculative_mode": mode, "spec_draft_length": tree.depth, "spec_tree_width": width}
     return Written(
@@ -60,7 +62,15 @@ MLC: Final = Engine(
     checked="commit 79d603f",
     supports=(
         Support(
-            formats=(Format(name="width", limits=TreeLimits(equal_widths=True, min_depth=1), write=_write, read=_read),)
+            formats=(
+                Format(
+                    name="width",
+                    limits=TreeLimits(equal_widths=True, min_depth=1),
+                    write=_write,
+                    read=_read,
+                    methods=_MODES,
+                ),
+            )
         ),
     ),
 )

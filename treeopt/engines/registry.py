@@ -32,15 +32,20 @@ class EngineAt(NamedTuple):
 
 
 def find_engine(text: str) -> EngineAt:
-    """The engine that `NAME` or `NAME==VERSION` means; without a version the newest one.
+    """The engine that `NAME` or `NAME==VERSION` means, by its name or its title; without a version the newest one.
 
     Raises:
         UnknownNameError: no such engine; the hint lists them.
         InputError: not a version, or one that treeopt knows nothing about.
     """
     name, version = parse_wanted(text)
-    engine = next((e for e in ENGINES if e.name == name), None)
+    engine = next((e for e in ENGINES if _letters(name) in (e.name, _letters(e.title))), None)
     if engine is None:
         raise UnknownNameError("engine", name, [e.name for e in ENGINES])
     release = engine.newest if version is None else parse_release(version)
     return EngineAt(engine, version or engine.checked, release, engine.support_at(release))
+
+
+def _letters(name: str) -> str:
+    """A name without what people write differently: `tensorrt-llm`, `tensorrt_llm`, `TensorRT-LLM`."""
+    return "".join(filter(str.isalnum, name.lower()))

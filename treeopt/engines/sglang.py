@@ -15,7 +15,7 @@ from typing import Final
 
 from treeopt.dynamic_tree import SGLANG as RULE
 from treeopt.dynamic_tree import Triple
-from treeopt.engines.format import Bug, Engine, Format, Found, Setup, Support, Written
+from treeopt.engines.format import Bug, Engine, Format, Found, Methods, Setup, Support, Written
 from treeopt.engines.limits import ChainLimits, TripleLimits, as_triple
 from treeopt.engines.release import Release
 from treeopt.engines.schedule import OFF, Schedule, Step, chain_length
@@ -24,8 +24,17 @@ from treeopt.errors import InputError
 from treeopt.shapes import Draft
 from treeopt.tree import DraftTree
 
-_METHODS: Final = {"eagle": "EAGLE", "eagle3": "EAGLE3", "mtp": "NEXTN", "model": "STANDALONE"}
-_ADAPTIVE_METHODS: Final = {"eagle": "EAGLE", "eagle3": "EAGLE3", "mtp": "NEXTN"}
+_METHODS: Final = Methods(
+    engine="SGLang",
+    words={"eagle": "EAGLE", "eagle3": "EAGLE3", "mtp": "NEXTN", "model": "STANDALONE"},
+    default="eagle3",
+)
+_ADAPTIVE_METHODS: Final = Methods(
+    engine="SGLang's adaptive lengths",
+    words={"eagle": "EAGLE", "eagle3": "EAGLE3", "mtp": "NEXTN"},
+    default="eagle3",
+    closed=True,
+)
 _STEPS, _TOPK, _NODES = "speculative-num-steps", "speculative-eagle-topk", "speculative-num-draft-tokens"
 _PROOF: Final = "the log's 'Decode batch' lines have 'accept len', /metrics has sglang:spec_accept_length"
 
@@ -53,7 +62,7 @@ def effective_start(start: int, captured: Sequence[int]) -> int:
 def _write_triple(schedule: Schedule, setup: Setup) -> Written:
     triple = _one_triple(schedule.only)
     flags = [f"--{_STEPS}", str(triple.steps), f"--{_TOPK}", str(triple.topk), f"--{_NODES}", str(triple.nodes)]
-    method = setup.method_in(_METHODS, engine="SGLang", default="eagle3")
+    method = _METHODS.word(setup)
     notes = ["SGLang lowers max_running_requests to 48 unless you set it"]
     if triple.topk > 1:
         notes.append("topk > 1 with a page size above 1 needs the attention backend flashinfer, fa3 or triton")
@@ -67,7 +76,7 @@ def _write_triple(schedule: Schedule, setup: Setup) -> Written:
 
 
 def _write_adaptive(schedule: Schedule, setup: Setup) -> Written:
-    method = setup.method_in(_ADAPTIVE_METHODS, engine="SGLang's adaptive lengths", default="eagle3")
+    method = _ADAPTIVE_METHODS.word(setup)
     lengths = {s.batch_min: chain_length(s.draft) or 0 for s in schedule.steps}
     config = {str(start): {"candidate_steps": [length]} for start, length in lengths.items()}
     longest = max(lengths.values())
@@ -175,12 +184,19 @@ SGLANG: Final = Engine(
     supports=(
         Support(
             formats=(
-                Format(name="triple", limits=TripleLimits(rule=RULE), write=_write_triple, read=_read_triple),
+                Format(
+                    name="triple",
+                    limits=TripleLimits(rule=RULE),
+                    write=_write_triple,
+                    read=_read_triple,
+                    methods=_METHODS,
+                ),
                 Format(
                     name="adaptive",
                     limits=ChainLimits(per_batch=True, may_be_off=True),
                     write=_write_adaptive,
                     read=_read_adaptive,
+                    methods=_ADAPTIVE_METHODS,
                 ),
             ),
             since=Release(0, 5, 0),

@@ -22,6 +22,7 @@ plugin. That the hooks are in place is in SGLang's log: `Applied 1 hook(s) to ..
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from treeopt.dynamic_tree import SGLANG, Triple, pool_size
+from treeopt.engines.sglang import SGLANG as ENGINE
 from treeopt.engines.sglang_abi import FlatTree, encode, filled_up
 from treeopt.errors import InputError
 from treeopt.extras import require
@@ -184,6 +186,15 @@ class _Tables:
     selected: Any
 
 
+def _hooks() -> Any:
+    try:
+        return importlib.import_module("sglang.srt.plugins.hook_registry")
+    except ImportError as error:
+        raise InputError(
+            f"SGLang's plugin hooks cannot be imported: {error}", hint=f"pip install sglang=={ENGINE.checked}"
+        ) from error
+
+
 def register() -> None:
     """The entry point: wraps both functions if `TREEOPT_SGLANG_PLAN` names a plan, and does nothing otherwise.
 
@@ -194,6 +205,6 @@ def register() -> None:
     if not path:
         return
     trees = StaticTrees.of(load_plan(path))
-    hooks = require("sglang.srt.plugins.hook_registry", extra="sglang")
+    hooks = _hooks()
     hooks.HookRegistry.register(_SELECT, trees.select, hooks.HookType.AROUND)
     hooks.HookRegistry.register(_ORGANIZE, trees.organize, hooks.HookType.AROUND)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from treeopt.documents import Field, dump_yaml
 from treeopt.dynamic_tree import TENSORRT_LLM as RULE
 from treeopt.dynamic_tree import Triple
-from treeopt.engines.format import Bug, Engine, Format, Found, Setup, Support, Written
+from treeopt.engines.format import Bug, Engine, Format, Found, Methods, Setup, Support, Written
 from treeopt.engines.limits import ChainLimits, TreeLimits, TripleLimits, as_triple
 from treeopt.engines.release import Release
 from treeopt.engines.schedule import OFF, Schedule, Step, chain_length
@@ -24,11 +24,22 @@ from treeopt.plan_bucket_file import paths_at
 from treeopt.shapes import Draft
 from treeopt.tree import DraftTree
 
-_METHODS: Final = {"eagle": "Eagle", "eagle3": "Eagle3", "mtp": "MTP", "ngram": "NGram", "model": "Draft_Target"}
-_DYNAMIC_METHODS: Final = {"eagle": "Eagle", "eagle3": "Eagle3"}
-_TREE_METHODS: Final = {"eagle": "Eagle", "eagle3": "Eagle3", "medusa": "Medusa"}
+_METHODS: Final = Methods(
+    engine="TensorRT-LLM",
+    words={"eagle": "Eagle", "eagle3": "Eagle3", "mtp": "MTP", "ngram": "NGram", "model": "Draft_Target"},
+    default="eagle3",
+)
+_DYNAMIC_METHODS: Final = Methods(
+    engine="TensorRT-LLM's dynamic tree", words={"eagle": "Eagle", "eagle3": "Eagle3"}, default="eagle3", closed=True
+)
+_TREE_METHODS: Final = Methods(
+    engine="TensorRT-LLM's static tree",
+    words={"eagle": "Eagle", "eagle3": "Eagle3", "medusa": "Medusa"},
+    default="eagle3",
+    closed=True,
+)
 _WITHOUT_MODEL: Final = ("MTP", "NGram")
-_CHOICES: Final = ("eagle_choices", "medusa_choices")
+_CHOICES: Final = {"Eagle": "eagle_choices", "Eagle3": "eagle_choices", "Medusa": "medusa_choices"}
 _FILE: Final = "trtllm_config.yaml"
 _PROOF: Final = (
     "specDecodingStats of the iteration statistics on /metrics (numDraftTokens, numAcceptedTokens, acceptanceLength)"
@@ -77,22 +88,22 @@ def _write_choices(schedule: Schedule, setup: Setup) -> Written:
     tree = schedule.only
     if not isinstance(tree, DraftTree):
         raise InputError("TensorRT-LLM loads one static tree", hint="give one tree")
-    kind = "medusa_choices" if setup.drafter == "medusa" else "eagle_choices"
-    settings = {"max_draft_len": tree.depth, kind: [list(p) for p in tree.paths]}
+    key = _CHOICES[_TREE_METHODS.word(setup)]
+    settings = {"max_draft_len": tree.depth, key: [list(p) for p in tree.paths]}
     note = "deprecated: it acts on the two-model path only, and is gone in 1.4"
     return _written(setup, _TREE_METHODS, settings, f"{_PROOF}: {len(tree) - 1} drafted per step", notes=(note,))
 
 
 def _written(
     setup: Setup,
-    methods: dict[str, str],
+    methods: Methods,
     settings: dict[str, Any],
     proof: str,
     *,
     capture_sizes: tuple[int, ...] = (),
     notes: tuple[str, ...] = (),
 ) -> Written:
-    method = setup.method_in(methods, engine="TensorRT-LLM", default="eagle3")
+    method = methods.word(setup)
     model = {} if method in _WITHOUT_MODEL else {"speculative_model": setup.draft_model}
     section: dict[str, Any] = {"decoding_type": method, **model, **settings}
     return Written(
@@ -148,7 +159,7 @@ def _read_triple(source: Source) -> Found | None:
 
 def _read_choices(source: Source) -> Found | None:
     section = _section(source)
-    name = next((c for c in _CHOICES if section is not None and section.value.get(c) is not None), None)
+    name = next((c for c in _CHOICES.values() if section is not None and section.value.get(c) is not None), None)
     if section is None or name is None:
         return None
     field = section.get(name)
@@ -162,7 +173,7 @@ def _read_choices(source: Source) -> Found | None:
 
 def _read_length(source: Source) -> Found | None:
     section = _section(source)
-    others = ("draft_len_schedule", "use_dynamic_tree", *_CHOICES)
+    others = ("draft_len_schedule", "use_dynamic_tree", *_CHOICES.values())
     if (
         section is None
         or "max_draft_len" not in section.value
@@ -179,7 +190,7 @@ def _read_length(source: Source) -> Found | None:
 
 def _section(source: Source) -> Field | None:
     section = source.section("speculative_config")
-    names = ("decoding_type", "max_draft_len", *_CHOICES)
+    names = ("decoding_type", "max_draft_len", *_CHOICES.values())
     return section if section is not None and any(name in section.value for name in names) else None
 
 
@@ -187,20 +198,31 @@ def _longest(schedule: Schedule) -> int:
     return max(chain_length(step.draft) or 0 for step in schedule.steps)
 
 
-def _is_tree(draft: Draft) -> bool:
-    return chain_length(draft) is None
+def _is_static_tree(draft: Draft) -> bool:
+    return isinstance(draft, DraftTree) and chain_length(draft) is None
 
 
-_LENGTH: Final = Format(name="length", limits=ChainLimits(), write=_write_length, read=_read_length)
+_LENGTH: Final = Format(name="length", limits=ChainLimits(), write=_write_length, read=_read_length, methods=_METHODS)
 _SCHEDULE: Final = Format(
     name="schedule",
     limits=ChainLimits(per_batch=True, may_be_off=True, longest_first=True),
     write=_write_schedule,
     read=_read_schedule,
+    methods=_METHODS,
 )
-_DYNAMIC: Final = Format(name="triple", limits=TripleLimits(rule=RULE), write=_write_triple, read=_read_triple)
+_DYNAMIC: Final = Format(
+    name="triple",
+    limits=TripleLimits(rule=RULE),
+    write=_write_triple,
+    read=_read_triple,
+    methods=_DYNAMIC_METHODS,
+)
 _STATIC: Final = Format(
-    name="choices", limits=TreeLimits(rank_gaps=True, min_depth=2), write=_write_choices, read=_read_choices
+    name="choices",
+    limits=TreeLimits(rank_gaps=True, min_depth=2),  # one of depth 1 fails: NVIDIA/TensorRT-LLM#10323
+    write=_write_choices,
+    read=_read_choices,
+    methods=_TREE_METHODS,
 )
 
 TENSORRT_LLM: Final = Engine(
@@ -223,14 +245,8 @@ TENSORRT_LLM: Final = Engine(
             reference="NVIDIA/TensorRT-LLM#10343",
             text="a static tree accepts fewer tokens than a smaller one inside it: its key-value cache is rewound by "
             "one number",
-            hits=lambda schedule: any(_is_tree(step.draft) for step in schedule.steps),
+            hits=lambda schedule: any(_is_static_tree(step.draft) for step in schedule.steps),
             before=Release(1, 4, 0),
-        ),
-        Bug(
-            reference="NVIDIA/TensorRT-LLM#10323",
-            text="a static tree of depth 1 fails; treeopt refuses it",
-            before=Release(1, 4, 0),
-            hits=lambda schedule: any(_is_tree(step.draft) for step in schedule.steps),
         ),
     ),
 )

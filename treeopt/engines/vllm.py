@@ -15,7 +15,7 @@ import shlex
 from typing import Any, Final
 
 from treeopt.documents import Field
-from treeopt.engines.format import DRAFTER, Bug, Engine, Format, Found, Setup, Support, Written
+from treeopt.engines.format import DRAFTER, Bug, Engine, Format, Found, Methods, Setup, Support, Written
 from treeopt.engines.limits import ChainLimits, TreeLimits
 from treeopt.engines.release import Release
 from treeopt.engines.schedule import OFF, Schedule, Step, chain_length
@@ -24,15 +24,19 @@ from treeopt.errors import InputError
 from treeopt.plan_bucket_file import paths_at
 from treeopt.tree import DraftTree
 
-_METHODS: Final = {
-    "eagle": "eagle",
-    "eagle3": "eagle3",
-    "mtp": "mtp",
-    "ngram": "ngram",
-    "model": "draft_model",
-    "medusa": "medusa",
-}
-_WITHOUT_MEDUSA: Final = Release(0, 33, 0)
+_METHODS: Final = Methods(
+    engine="vLLM",
+    words={
+        "eagle": "eagle",
+        "eagle3": "eagle3",
+        "mtp": "mtp",
+        "ngram": "ngram",
+        "model": "draft_model",
+        "medusa": "medusa",
+    },
+    default="eagle3",
+    gone={"medusa": Release(0, 33, 0)},
+)
 _WITHOUT_MODEL: Final = ("mtp", "ngram")  # the drafter is part of the target, or the prompt
 _SECTIONS: Final = ("speculative_config", "speculative-config")
 _PER_BATCH: Final = "num_speculative_tokens_per_batch_size"
@@ -179,15 +183,13 @@ def _longest(schedule: Schedule) -> int:
 
 
 def _config(setup: Setup, **settings: object) -> dict[str, object]:
-    method = setup.method_in(_METHODS, engine="vLLM", default="eagle3")
-    if method == "medusa" and setup.release is not None and setup.release >= _WITHOUT_MEDUSA:
-        raise InputError("vLLM runs no Medusa drafter from 0.33 on", hint="export for vllm==0.32.0, or another engine")
+    method = _METHODS.word(setup)
     model = {} if method in _WITHOUT_MODEL and setup.draft_model == DRAFTER else {"model": setup.draft_model}
     return {"method": method, **model, **settings}
 
 
 def _method_notes(setup: Setup) -> tuple[str, ...]:
-    if "mtp" not in (setup.method, setup.kind):
+    if _METHODS.word(setup) != _METHODS.words["mtp"]:
         return ()
     return ("num_speculative_tokens above the MTP model's n_predict must be a multiple of it",)
 
@@ -210,11 +212,15 @@ def _graph_sizes(ranges: list[list[int]]) -> tuple[int, ...]:
 
 
 _TREES: Final = TreeLimits(uniform=True, min_depth=1)
-_ONE_CHAIN: Final = Format(name="chain", limits=ChainLimits(), write=_write_chain, read=_read_chain)
+_ONE_CHAIN: Final = Format(name="chain", limits=ChainLimits(), write=_write_chain, read=_read_chain, methods=_METHODS)
 _SCHEDULE: Final = Format(
-    name="schedule", limits=ChainLimits(per_batch=True, may_be_off=True), write=_write_schedule, read=_read_schedule
+    name="schedule",
+    limits=ChainLimits(per_batch=True, may_be_off=True),
+    write=_write_schedule,
+    read=_read_schedule,
+    methods=_METHODS,
 )
-_TOKEN_TREE: Final = Format(name="token-tree", limits=_TREES, write=_write_tree, read=_read_tree)
+_TOKEN_TREE: Final = Format(name="token-tree", limits=_TREES, write=_write_tree, read=_read_tree, methods=_METHODS)
 
 VLLM: Final = Engine(
     name="vllm",

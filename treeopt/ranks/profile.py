@@ -18,6 +18,7 @@ from treeopt.ranks.model import PathModel
 from treeopt.ranks.paths import MAX_RANKS, PathCount, PathCounts
 from treeopt.ranks.position import MAX_DRAFT_TOKENS, MeanLength, PositionSurvival
 from treeopt.ranks.rules import read_rule
+from treeopt.ranks.shard_files import KINDS
 from treeopt.ranks.smoothing import SmoothedPaths
 from treeopt.ranks.table import DepthRanks
 from treeopt.ranks.trace import Trace, TraceFile
@@ -100,7 +101,7 @@ def load_profile(path: Path) -> RankProfile:
         InputError: the file cannot be read.
         FileFormatError: it is not a profile, or its numbers contradict each other (with the line).
     """
-    if path.is_dir() or path.suffix in (".npz", ".parquet", ".jsonl"):
+    if path.is_dir() or path.suffix in KINDS:
         from treeopt.ranks.shards import open_trace, read_conditions
 
         trace = open_trace(path)

@@ -26,6 +26,21 @@ _METADATA: Final = "treeopt.conditions"  # in a Parquet file; an NPZ file has th
 _FORMAT: Final = "a trace has rank [T, D] (0: top guess, -1: not listed, -2: past the end), doc_id [T] and pos [T]"
 
 
+def is_trace(path: Path) -> bool:
+    """Whether a path holds a trace: a folder, or a file by its ending; JSONL, which logs have too, by its first row."""
+    if path.is_dir():
+        return True
+    if path.suffix != ".jsonl":
+        return path.suffix in KINDS
+    try:
+        with path.open("rb") as stream:
+            lines = iter(lambda: stream.readline(_MAX_LINE_BYTES + 1), b"")
+            row = json.loads(next((line for line in lines if line.strip()), b""))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(row, dict) and {"rank", "doc_id"} <= row.keys()
+
+
 def read_chunks(file: Path, names: tuple[str, ...]) -> Iterator[Arrays]:
     """The named arrays of a file in chunks of rows, alike in shape and kind, so that they can be joined.
 
