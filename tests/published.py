@@ -9,10 +9,11 @@ import csv
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import numpy as np
-from shared import SHARED
+import shared
 from smooth_h100 import CONTEXT, fitted_without, vllm_rows
 
 from treeopt.arrays import FloatArray
@@ -28,19 +29,21 @@ from treeopt.ranks.position import PositionSurvival
 from treeopt.search import price_tree, search
 from treeopt.tree import DraftTree
 
-DATA: Final = SHARED / "data"
-MEASURED, INPUTS = DATA / "measured", DATA / "inputs"
 TIE: Final = 0.02  # see `Sweep.scatter`: two cells of the AutoSpec table differ by chance by about this much
 DRAFTER: Final = "lmsys/Qwen3-235B-A22B-EAGLE3"
 
 
 def rows_of(name: str) -> list[dict[str, str]]:
-    with (MEASURED / name).open(newline="") as file:
+    with (shared.DATA / "measured" / name).open(newline="") as file:
         return list(csv.DictReader(file))
 
 
+def input_file(name: str) -> Path:
+    return shared.DATA / "inputs" / name
+
+
 def report_numbers() -> dict[str, object]:
-    found: dict[str, object] = json.loads((INPUTS / "report_numbers.json").read_text())
+    found: dict[str, object] = json.loads(input_file("report_numbers.json").read_text())
     return found
 
 
@@ -257,7 +260,7 @@ class Verdict:
 
 def specforge_verdicts() -> list[Verdict]:
     """SpecForge#339 (Qwen3-30B-A3B, 2 x H100): through the reader of its results file."""
-    path = INPUTS / "specforge_bench_eagle3_results.json"
+    path = input_file("specforge_bench_eagle3_results.json")
     found = payoffs(read_bench_steps(path, path.read_text()))
     return [
         Verdict(
@@ -284,7 +287,7 @@ def speed_bench_verdicts() -> list[Verdict]:
 
 def specforge_search() -> dict[int, bool]:
     """By batch size: whether the search speculates, from the chain that ran, its mean length and two step times."""
-    rows = [row for row in read_steps([INPUTS / "specforge_bench_eagle3_results.json"]).rows if row.is_chain]
+    rows = [row for row in read_steps([input_file("specforge_bench_eagle3_results.json")]).rows if row.is_chain]
     cells = {(row.batch, row.depth): row.step_time_s for row in rows}
     cost = TableStep(table=ChainTable.from_cells(cells), name="SpecForge#339")
     lengths = {row.batch: row.tokens_per_step or 1.0 for row in rows if row.nodes > 1}

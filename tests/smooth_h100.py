@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from shared import SHARED
+import shared
 
 from treeopt.cost.base import StepCost
 from treeopt.cost.steps.fit import EngineFit, fit_engine_steps
 from treeopt.cost.steps.reading import read_steps
 from treeopt.cost.steps.served import ServedStep
 
-VLLM_STEPS: Final = SHARED / "data" / "measured" / "vllm_step_ms_by_batch_k.csv"
 CONTEXT: Final = 300  # MT-Bench; the source does not say
 _LAYER: Final = ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336))
 _VOCAB: Final = 128256
@@ -46,7 +45,7 @@ def _gemm_s(tokens, outputs, inputs):
 
 def vllm_rows() -> tuple[ServedStep, ...]:
     """The published rows without the batch size that repeats another."""
-    return read_steps([VLLM_STEPS]).rows
+    return read_steps([shared.DATA / "measured" / "vllm_step_ms_by_batch_k.csv"]).rows
 
 
 @dataclass(frozen=True)

@@ -77,8 +77,10 @@ class TripleRule:
             )
 
 
-# Own words for the engines' checks (shared facts: engines.md, section 2). SGLang does not check the upper end and fails
-# at run time; it sets N = S + 1 where k is 1. OpenVINO documents its upper end without checking it.
+# Own words for the engines' checks: sglang 0.5.23, `srt/speculative/spec_utils.py` and `srt/arg_groups/
+# speculative_hook.py`; TensorRT-LLM 1.3.0rc, `tensorrt_llm/llmapi/llm_args.py`; openvino-genai 2026.4.1,
+# `GenerationConfig`. SGLang does not check the upper end and fails at run time; it sets N = S + 1 where k is 1.
+# OpenVINO documents its upper end without checking it.
 SGLANG: Final = TripleRule(
     engine="SGLang",
     smallest=lambda steps, topk: steps + 1 if topk == 1 else 2,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 
 from treeopt.decode.checks.subjects import Choice, Subject, only_subject, subjects_of
-from treeopt.decode.diagnose import Difference, Unchecked, diagnose, unchecked
+from treeopt.decode.diagnose import Difference, Unchecked, checkable, diagnose, remarks, unchecked
 from treeopt.decode.dump import load_dump
 from treeopt.decode.rules import rule_named
 from treeopt.errors import InputError
@@ -111,7 +111,8 @@ class Verification:
 class Diagnosis:
     """What a dump of another engine's step shows: the keys that it held, and the differences, the earliest first.
 
-    `unchecked` are the keys that could be checked further with others.
+    `unchecked` are the keys that could be checked further with others, `remarks` what else a reader must know. The
+    `nodes` are the plan's, of a dynamic tree those of the step.
     """
 
     where: str
@@ -119,6 +120,7 @@ class Diagnosis:
     contents: tuple[str, ...]
     unchecked: tuple[Unchecked, ...]
     differences: tuple[Difference, ...]
+    remarks: tuple[str, ...]
 
 
 def verify_plan(
@@ -153,17 +155,25 @@ def diagnose_dump(path: Path, dump: Path, choice: Choice) -> Diagnosis:
     """Compare another engine's step with a plan's tree; needs neither a model nor torch.
 
     Raises:
-        InputError: a file cannot be read, or several trees are chosen.
+        InputError: a file cannot be read, several trees are chosen, or the dump holds nothing that can be checked.
         FileFormatError: the dump is not what its format says.
     """
     subject = only_subject(path, choice)
-    found = load_dump(dump, subject.tree)
+    found = load_dump(dump, subject.tree, subject.dynamic)
+    differences = diagnose(found, subject.tree, subject.dynamic)
+    if not differences and not checkable(found):
+        held = ", ".join(f"'{key}'" for key in found.contents) or "no arrays"
+        raise InputError(
+            f"{dump}: it holds {held}: nothing to check",
+            hint="give the step's mask, positions, parents or accepted nodes, or the keys that docs/decoding.md lists",
+        )
     return Diagnosis(
-        where=subject.where,
-        nodes=len(subject.tree),
+        where=subject.of_step,
+        nodes=len(subject.tree) if subject.dynamic is None or found.nodes is None else found.nodes,
         contents=found.contents,
         unchecked=unchecked(found),
-        differences=diagnose(found, subject.tree),
+        differences=differences,
+        remarks=remarks(found, subject.dynamic),
     )
 
 

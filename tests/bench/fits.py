@@ -1,6 +1,7 @@
-"""Held-out error of every form, by hand: `PYTHONPATH=tests/bench python tests/bench/fits.py` (docs/cost-fits.md).
+"""Held-out error of every form, by hand: `python tests/bench/fits.py [FOLDER]` (docs/cost-fits.md).
 
-First on the shared tables (data/gemm), then on the rows that the shipped profiles keep.
+First on the measured kernels in FOLDER (`measured_data.py` says which), then on the rows that the shipped profiles
+keep.
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
-from regret import ENGINES, GEMM_DATA, profile_rows
+from measured_data import GEMM, data_folder
+from regret import ENGINES, profile_rows
 
 from treeopt.catalog import locate, shipped_names
 from treeopt.cost import Dtype, load_hardware
@@ -29,13 +32,16 @@ SHEETS: Final = {"h100_sxm": "h100-sxm", "a100_sxm": "a100-sxm", "h200_sxm": "h2
 H100: Final = ("vllm-0.24.0", "sglang-0.5.14", "trtllm-1.3.0rc20")
 FILES: Final = (
     (
-        "aic_gemm_bf16.csv",
+        "gemm/aic_gemm_bf16.csv",
         (*(("h100_sxm", e) for e in H100), ("a100_sxm", "sglang-0.5.10"), ("a100_sxm", "vllm-0.14.0")),
     ),
-    ("aic_gemm_fp8.csv", (("h100_sxm", "vllm-0.24.0"), ("h100_sxm", "trtllm-1.3.0rc20"))),
-    ("aic_decode_attention.csv", (*(("h100_sxm", e) for e in H100), ("a100_sxm", "vllm-0.14.0"))),
-    ("aic_moe.csv", tuple(("h100_sxm", e) for e in H100)),
-    ("aic_allreduce.csv", (*(("h100_sxm", e) for e in H100), ("h200_sxm", "vllm-0.24.0"), ("a100_sxm", "vllm-0.14.0"))),
+    ("gemm/aic_gemm_fp8.csv", (("h100_sxm", "vllm-0.24.0"), ("h100_sxm", "trtllm-1.3.0rc20"))),
+    ("gemm/aic_decode_attention.csv", (*(("h100_sxm", e) for e in H100), ("a100_sxm", "vllm-0.14.0"))),
+    ("gemm/aic_moe.csv", tuple(("h100_sxm", e) for e in H100)),
+    (
+        "gemm/aic_allreduce.csv",
+        (*(("h100_sxm", e) for e in H100), ("h200_sxm", "vllm-0.24.0"), ("a100_sxm", "vllm-0.14.0")),
+    ),
 )
 
 
@@ -47,10 +53,10 @@ class Judged(NamedTuple):
     fitted: Fitted
 
 
-def judged() -> Iterator[Judged]:
-    """Every family and format in the shared tables."""
+def judged(folder: Path) -> Iterator[Judged]:
+    """Every family and format in the folder's tables."""
     for file, machines in FILES:
-        table = read_table(GEMM_DATA / file)
+        table = read_table(folder / file)
         for gpu, engine in machines:
             for rows in joined(rows_of(table.select(parse_selections(f"gpu={gpu},engine={engine}")))):
                 if rows.family is Family.ATTENTION and rows.dtype != "bf16":
@@ -153,7 +159,7 @@ def shipped() -> None:
 
 def main() -> None:
     """Print the tables in Markdown."""
-    found = list(judged())
+    found = list(judged(data_folder(GEMM, *(file for file, _ in FILES))))
     table(found)
     print()
     parameters(found)

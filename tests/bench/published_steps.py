@@ -1,15 +1,21 @@
-"""Kernel models against published step times, by hand: `PYTHONPATH=tests python tests/bench/published_steps.py`.
+"""Kernel models against published step times, by hand: `python tests/bench/published_steps.py [FOLDER]`.
 
-23 step times of Llama-3.1-8B with EAGLE chains in vLLM (shared data, measured/vllm_step_ms_by_batch_k.csv; the GPU is
-not named, its plain step is that of an H100). For every H100 profile that is shipped, and for smooth rooflines written
+23 step times of Llama-3.1-8B with EAGLE chains in vLLM, in the FOLDER that `measured_data.py` describes (the GPU is not
+named, its plain step is that of an H100). For every H100 profile that is shipped, and for smooth rooflines written
 by hand (`tests/smooth_h100.py`): the error of the kernels alone, and with engine constants at batch sizes left out.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # tests/
+
+import shared
+from measured_data import STEPS, data_folder
 from smooth_h100 import CONTEXT, SmoothH100, vllm_rows
 
 from treeopt.catalog import locate, shipped_names
@@ -75,6 +81,7 @@ def eager() -> str:
 
 def main() -> None:
     """Print both."""
+    shared.DATA = data_folder(STEPS, "measured/vllm_step_ms_by_batch_k.csv")
     print(table())
     print(eager())
 

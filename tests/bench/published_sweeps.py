@@ -1,26 +1,47 @@
-"""Published sweeps against the tool, by hand: `PYTHONPATH=tests:tests/bench python tests/bench/published_sweeps.py`.
+"""Published sweeps against the tool, by hand: `python tests/bench/published_sweeps.py [FOLDER]`.
 
-Writes docs/cost-steps.md. The numbers are those of `tests/published.py`; each section says what was fitted and what was
-predicted, and which test asserts it.
+Writes docs/cost-steps.md from the FOLDER that `measured_data.py` describes. The numbers are those of
+`tests/published.py`; each section says what was fitted and what was predicted, and which test asserts it.
 """
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # tests/
+
 import published
 import published_steps
+import shared
+from measured_data import PUBLISHED, data_folder
 from published import TIE, Predicted, Verdict
 from smooth_h100 import SmoothH100
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "cost-steps.md"
-COMMAND = "PYTHONPATH=tests:tests/bench python tests/bench/published_sweeps.py"
+FILES = (
+    *(
+        f"measured/{name}.csv"
+        for name in (
+            "vllm_step_ms_by_batch_k",
+            "acceptance_by_position",
+            "vllm_al_tpot_bs1",
+            "sglang_autospec_tok_s",
+            "specbundle_sglang",
+            "speedup_by_batch",
+        )
+    ),
+    "inputs/report_numbers.json",
+    "inputs/specforge_bench_eagle3_results.json",
+)
+COMMAND = "python tests/bench/published_sweeps.py FOLDER"
 
 
 def main() -> None:
     """Write the document."""
+    shared.DATA = data_folder(PUBLISHED, *FILES)
     parts = [_heading(), _reading(), _steps(), _autospec(), _vllm(), _verdicts(), _moe(), _specbundle()]
     DOCUMENT.write_text("\n\n".join(map(_filled, "\n\n".join(parts).split("\n\n"))) + "\n")
     print(f"wrote {DOCUMENT}")
@@ -38,7 +59,9 @@ def _heading() -> str:
 A step of a serving engine takes longer than its kernels: the scheduler, sampling, logits and the drafter's bookkeeping
 come on top. `treeopt profile fit --steps` fits up to five constants for them to step times that were served, and
 `treeopt profile table` writes step times as the tables that engines plan by. Made by `{COMMAND}` from published
-numbers; asserted by `tests/cost/steps/test_published.py`."""
+numbers; asserted by `tests/cost/steps/test_published.py`. The project does not hold these numbers; each section names
+its source. FOLDER holds them as `measured/*.csv` and `inputs/*.json`: `tests/bench/measured_data.py` lists which,
+`tests/published.py` reads their columns."""
 
 
 def _reading() -> str:
@@ -77,7 +100,9 @@ the table on: its price times what the table measured over what the model says a
 def _steps() -> str:
     return f"""## 23 vLLM steps, leave one batch size out
 
-Llama-3.1-8B + EAGLE, batch 1, 16, 32, 64, K = 0, 1, 3, 4, 5, 7. The context is not published; 300 is MT-Bench's.
+Llama-3.1-8B + EAGLE, batch 1, 16, 32, 64, K = 0, 1, 3, 4, 5, 7, from a public fork of vLLM PR #32374
+(`_DYNAMIC_STATS`). The GPU is not named, its plain step is an H100's. The context is not published; 300 is MT-Bench's,
+and the errors depend on it: 128 and 1000 stand beside it.
 Batch 4 repeats batch 1 to the last digit and is left out. Out of graph capture and kept out of the constants:
 {published_steps.eager()}.
 
@@ -142,7 +167,7 @@ def _vllm() -> str:
     at_one = "; ".join(f"{o.method}: best K = {o.measured}, chosen {o.chosen}, loss {o.loss:.1%}" for o in others)
     return f"""## vLLM: K by batch size, Llama-3.1-8B
 
-Tokens/s = B E(K) / step, E from the acceptance by position of the same report. "Search" is the search on the table,
+Tokens/s = B E(K) / step, E from the acceptance by position in the same fork. "Search" is the search on the table,
 which also prices K = 2 and 6 between measured ones; "predicted" prices every K by smooth rooflines with engine
 constants from the other batch sizes only.
 

@@ -1,8 +1,8 @@
-"""What a wrong step time costs when it chooses the tree, by hand: `python tests/bench/regret.py > FILE`.
+"""What a wrong step time costs when it chooses the tree, by hand: `python tests/bench/regret.py [FOLDER]`.
 
-Truth is the sum of measured kernels (shared data, data/gemm): H100 BF16 GEMMs of three engines, and the all-reduce
-under tensor parallelism. Every chooser picks N in 1..64 for B in 1..128; its regret is the tokens/s that it loses
-against the best N. Attention, drafter and engine are left out: they would dampen what is judged here.
+Truth is the sum of measured kernels in FOLDER (`measured_data.py` says which): H100 BF16 GEMMs of three engines, and
+the all-reduce under tensor parallelism. Every chooser picks N in 1..64 for B in 1..128; its regret is the tokens/s that
+it loses against the best N. Attention, drafter and engine are left out: they would dampen what is judged here.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
+from measured_data import GEMM, data_folder
 from scipy.optimize import least_squares
 
 from treeopt.arrays import FloatArray
@@ -33,7 +34,8 @@ from treeopt.cost.hardware import Hardware
 from treeopt.cost.measured import MeasuredTimes
 from treeopt.cost.timing import Family
 
-GEMM_DATA: Final = Path(__file__).resolve().parents[3] / "shared/data/gemm"
+GEMMS: Final = "gemm/aic_gemm_bf16.csv"
+ALL_REDUCES: Final = "gemm/aic_allreduce.csv"
 ENGINES: Final = {
     "vllm-0.24.0": "h100-sxm-vllm-0.24",
     "sglang-0.5.14": "h100-sxm-sglang-0.5.14",
@@ -109,9 +111,9 @@ def expected_tokens(ranks: tuple[float, ...]) -> FloatArray:
     return np.cumsum(gains)
 
 
-def engine_rows(file: str, engine: str) -> Rows:
+def engine_rows(file: Path, engine: str) -> Rows:
     """The H100 rows of one engine."""
-    table = read_table(GEMM_DATA / file).select([Selection("gpu", "h100_sxm"), Selection("engine", engine)])
+    table = read_table(file).select([Selection("gpu", "h100_sxm"), Selection("engine", engine)])
     return rows_of(table)[0]
 
 
@@ -228,12 +230,13 @@ def regrets(truth: Price, price: Price, only_measured: FloatArray | None) -> Flo
 
 def main() -> None:
     """Print the table in Markdown."""
+    folder = data_folder(GEMM, GEMMS, ALL_REDUCES)
     print("| model | step time from | mean % | p90 | max | B x N at measured tokens only: mean % | max |")
     print("|---|---|---|---|---|---|---|")
     for model in MODELS:
         found: dict[str, list[tuple[FloatArray, FloatArray]]] = {}
         for engine, profile in ENGINES.items():
-            rows, messages = engine_rows("aic_gemm_bf16.csv", engine), engine_rows("aic_allreduce.csv", engine)
+            rows, messages = engine_rows(folder / GEMMS, engine), engine_rows(folder / ALL_REDUCES, engine)
             hardware = load_hardware(locate("hardware", profile).path)
             message = curve(messages, (float(model.tp),), "message_bytes")
             truth = summed(model, lambda w, rows=rows: curve(rows, w[:2], "tokens"), message)  # type: ignore[misc]

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import yaml
 from plans import bucket_of, plan_of
 
 from treeopt.decode.dump import FORMAT
+from treeopt.dynamic_tree import Triple
 from treeopt.plan import Plan
 from treeopt.tree import DraftTree
 
@@ -135,6 +137,66 @@ def test_another_engines_step(run: Callable[..., Any], tree: Path, tmp_path: Pat
     assert found["checked"] == ["mask", "positions"]
     assert found["not_fully_checked"] == [{"key": "accepted", "needs": ["tokens", "target_tokens"]}]
     assert "'accepted' was not fully checked: that needs tokens and target_tokens in the dump" in wrong.err
+
+
+def test_a_dump_with_nothing_to_check(
+    run: Callable[..., Any], wrong: Callable[..., None], tree: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "dump.json"
+    path.write_text(json.dumps({"format": FORMAT, "prefix_len": 3}))
+    wrong(run("verify", tree, "--dump", path), "dump.json: it holds no arrays", "nothing to check", "positions")
+    path.write_text(json.dumps({"format": FORMAT, "prefix_len": 3, "tokens": list(range(8))}))
+    wrong(run("verify", tree, "--dump", path), "it holds 'tokens'", "nothing to check")
+
+
+def test_an_output_that_a_limit_explains(run: Callable[..., Any], tree: Path, tmp_path: Path) -> None:
+    dump = dumped(tmp_path / "dump.json", tokens=list(range(8)), next_token=9, emitted=[1, 4])
+    ran = run("verify", tree, "--dump", dump)
+    assert ran.code == 0
+    assert "note: only the first 2 of the step's 3 tokens were emitted" in ran.err
+    (note,) = json.loads(run("verify", tree, "--dump", dump, "--json").out)["notes"]
+    assert "'tokens_left' in the dump would tell" in note
+    assert run("verify", tree, "--dump", dumped(dump, tokens=list(range(8)), emitted=[1], tokens_left=2)).code == 3
+
+
+def test_the_step_of_a_dynamic_tree(run: Callable[..., Any], wrong: Callable[..., None], tmp_path: Path) -> None:
+    """Two buckets with one average tree, of which one is built anew in every step: 3 guesses, two levels, 5 nodes."""
+    average = DraftTree(((0,), (1,), (0, 0), (0, 1)))
+    fixed = bucket_of(average, 1, 1)
+    path = written(tmp_path / "plan.yaml", plan_of(fixed, replace(bucket_of(average, 2, 8), dynamic=Triple(2, 3, 5))))
+    step = DraftTree(((0,), (1,), (2,), (2, 0)))
+    held = {"mask": step.step_mask(3).tolist(), "positions": step.positions(3).tolist(), "accepted": [0]}
+    parents, dump = step.parents.tolist(), tmp_path / "dump.json"
+    ran = run("verify", path, "--batch", "2", "--dump", dumped(dump, **held, parents=parents))
+    assert ran.code == 0, ran
+    assert "compared with the dump's own tree, and that with the limits of 2 steps, topk 3 and 5 nodes" in ran.err
+    assert "batch 2-8 (a dynamic tree, built anew in this step), 5 nodes" in ran.out
+    found = json.loads(run("verify", path, "--batch", "1", "--dump", dump, "--json").out)
+    assert [d["name"] for d in found["differences"]] == ["another tree"]
+    wrong(run("verify", path, "--batch", "2", "--dump", dumped(dump, **held)), "'parents' is missing", "this step")
+    wide = DraftTree(((0,), (1,), (2,), (3,)))
+    held |= {"mask": wide.step_mask(3).tolist(), "positions": wide.positions(3).tolist()}
+    ran = run("verify", path, "--batch", "2", "--dump", dumped(dump, **held, parents=wide.parents.tolist()), "--json")
+    assert ran.code == 3
+    (difference,) = json.loads(ran.out)["differences"]
+    assert "4 children below one node" in difference["detail"]
+
+
+def test_trees_by_batch_size(run: Callable[..., Any], wrong: Callable[..., None], tmp_path: Path) -> None:
+    path = tmp_path / "trees.yaml"
+    drafts = [{"paths": PATHS}, {"paths": [[0]]}, {"paths": PATHS}]
+    bounds = [(1, 4), (5, 8), (9, None)]
+    ranges = [{"batch": {"min": a, "max": b}, **draft} for (a, b), draft in zip(bounds, drafts, strict=True)]
+    path.write_text(json.dumps({"format": "treeopt.trees/1", "ranges": ranges}))
+    dump = dumped(tmp_path / "dump.json")
+    ran = run("verify", path, "--batch", "100", "--dump", dump)
+    assert (ran.code, "batch 9 and up, 8 nodes" in ran.out) == (0, True), ran
+    wrong(run("verify", path, "--dump", dump), "has 2 trees: batch 1-4, batch 9 and up; batch 5-8", "--batch B")
+    wrong(run("verify", path, "--batch", "0", "--dump", dump), "has no batch 0")
+    ranges[1] = {"batch": {"min": 5, "max": 8}, "dynamic": {"steps": 2, "topk": 3, "nodes": 5}}
+    path.write_text(json.dumps({"format": "treeopt.trees/1", "ranges": ranges}))
+    assert run("verify", path, "--batch", "4", "--dump", dump).code == 0
+    wrong(run("verify", path, "--batch", "5", "--dump", dump), "a dynamic tree (2 steps", "give the plan")
 
 
 def test_the_example_that_it_writes_shows_no_difference(run: Callable[..., Any], plan: Path, tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from treeopt.engines.registry import find_engine
 from treeopt.engines.schedule import Schedule, Step, chain_length
 from treeopt.errors import InputError
 
-pytestmark = needs_conformance
 KEY = "num_speculative_tokens_per_batch_size"
 
 
@@ -38,6 +37,7 @@ def ranges_of(schedule: Schedule) -> list[list[int]]:
     return found
 
 
+@needs_conformance
 def test_one_intent(vllm: Any) -> None:
     ranges = ranges_of(INTENT)
     assert vllm.normalize(ranges) == [(1, 4, 4), (5, 16, 2), (17, 256, 0)]
@@ -45,6 +45,7 @@ def test_one_intent(vllm: Any) -> None:
     assert table[1:] == [4] * 4 + [2] * 12 + [0] * 984
 
 
+@needs_conformance
 @settings(max_examples=300)
 @given(
     lengths=st.lists(st.integers(0, 8), min_size=2, max_size=8),
@@ -59,9 +60,57 @@ def test_exports_mean_to_vllm_what_they_mean_here(vllm: Any, lengths: list[int],
     assert table[1:] == [chain_length(schedule.at(b)) for b in range(1, 601)]
 
 
+# Schedules of one fault each, with the lengths cut at 5: what vLLM says of them is asked of its own code where that is
+# fetched, and what is said here needs nothing.
+_REFUSED = [
+    pytest.param([], id="empty"),
+    pytest.param([[2, 4, 4]], id="starts late"),
+    pytest.param([[0, 4, 4]], id="starts at 0"),
+    pytest.param([[1, 0, 4]], id="ends first"),
+    pytest.param([[1, 4, 4], [4, 8, 2]], id="overlap of one"),
+    pytest.param([[1, 8, 4], [2, 4, 2]], id="one in another"),
+    pytest.param([[1, 4, 4], [1, 4, 2]], id="twice"),
+    pytest.param([[1, 4, -1]], id="negative length"),
+]
+_TAKEN = [
+    pytest.param([[1, 4, 4]], [4] * 8, id="the last one goes on"),
+    pytest.param([[1, 2, 4], [5, 6, 2]], [4, 4, 4, 4, 2, 2, 2, 2], id="a gap belongs to the one before"),
+    pytest.param([[5, 6, 2], [1, 2, 4]], [4, 4, 4, 4, 2, 2, 2, 2], id="in any order"),
+    pytest.param([[1, 4, 6]], [5] * 8, id="cut at the cap"),
+    pytest.param([[1, 1, 5], [2, 8, 0]], [5, 0, 0, 0, 0, 0, 0, 0], id="off from 2"),
+]
+_CAP = 5
+
+
+@pytest.mark.parametrize("ranges", _REFUSED)
+def test_faults_are_refused_here(ranges: list[list[int]]) -> None:
+    with pytest.raises(InputError):
+        parse_ranges(json.dumps(ranges), cap=_CAP)
+
+
+@needs_conformance
+@pytest.mark.parametrize("ranges", _REFUSED)
+def test_they_are_faults_to_vllm(vllm: Any, ranges: list[list[int]]) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - the words are vLLM's own
+        vllm.lookup(ranges, 8, _CAP)
+
+
+@pytest.mark.parametrize(("ranges", "lengths"), _TAKEN)
+def test_what_is_sound_is_read(ranges: list[list[int]], lengths: list[int]) -> None:
+    schedule = parse_ranges(json.dumps(ranges), cap=_CAP)
+    assert [chain_length(schedule.at(b)) for b in range(1, 9)] == lengths
+
+
+@needs_conformance
+@pytest.mark.parametrize(("ranges", "lengths"), _TAKEN)
+def test_vllm_reads_it_alike(vllm: Any, ranges: list[list[int]], lengths: list[int]) -> None:
+    assert vllm.lookup(ranges, 8, _CAP)[1:] == lengths
+
+
 _ENTRY = st.tuples(st.integers(-1, 12), st.integers(-1, 16), st.integers(-1, 5)).map(list)
 
 
+@needs_conformance
 @settings(max_examples=1000)
 @given(ranges=st.lists(_ENTRY, max_size=4), cap=st.integers(1, 5))
 def test_what_vllm_refuses_fails_here_first(vllm: Any, ranges: list[list[int]], cap: int) -> None:
@@ -76,6 +125,7 @@ def test_what_vllm_refuses_fails_here_first(vllm: Any, ranges: list[list[int]], 
     assert table[1:] == [chain_length(schedule.at(b)) for b in range(1, 41)]
 
 
+@needs_conformance
 @pytest.mark.parametrize("ranges", [[[1, 4, 2.7]], [[1, 4, "2"]], [[1, 4, True]]])
 def test_what_vllm_converts_without_a_word_is_refused_here(vllm: Any, ranges: list[list[Any]]) -> None:
     assert vllm.normalize(ranges)

@@ -92,7 +92,7 @@ def test_an_index_without_a_parent() -> None:
 
 @needs_shared
 def test_which_published_trees_fit() -> None:
-    """76 of the 118 collected trees fit k = 10, 46 fit k = 8 (shared facts: engines.md, section 2)."""
+    """76 of the 118 collected trees fit k = 10, 46 fit k = 8; `source` in each names its repository and commit."""
     fits = {8: 0, 10: 0}
     files = sorted((SHARED / "data" / "trees").glob("*.json"))
     for file in files:

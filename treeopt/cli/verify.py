@@ -18,7 +18,9 @@ DIFFERENT = 3  # exit code
 
 
 def verify(
-    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan, a tree file or a path list.")],
+    plan: Annotated[
+        Path, typer.Argument(metavar="PLAN", help="A plan, a tree file, trees by batch size or a path list.")
+    ],
     dump: Annotated[
         Path | None, typer.Option(help="Diagnose this step of another engine: NPZ or JSON.", show_default=False)
     ] = None,
@@ -94,6 +96,7 @@ def _diagnosis(found: Diagnosis, json: bool) -> None:
             "nodes": found.nodes,
             "checked": [key for key in found.contents if key not in dict(found.unchecked)],
             "not_fully_checked": [key._asdict() for key in found.unchecked],
+            "notes": list(found.remarks),
             "differences": [difference._asdict() for difference in found.differences],
         }
         typer.echo(json_format.dumps(document, indent=2))
@@ -105,6 +108,7 @@ def _diagnosis(found: Diagnosis, json: bool) -> None:
         console.result(checked, "")
         for key, needs in found.unchecked:
             console.notes([f"'{key}' was not fully checked: that needs {' and '.join(needs)} in the dump too"])
+        console.notes(list(found.remarks))
         console.result(diagnosis_table(found) if found.differences else "no difference in what the dump holds")
     if found.differences:
         raise typer.Exit(DIFFERENT)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from treeopt.arrays import BoolArray, FloatArray, IntArray
+from treeopt.arrays import BoolArray, FloatArray
 from treeopt.decode.dump import StepDump
+from treeopt.decode.expected import Difference as Difference
+from treeopt.decode.expected import Expected
+from treeopt.decode.outcome import acceptance, emission, gathering, numbers, targets, text_of
+from treeopt.decode.step import prune
+from treeopt.dynamic_tree import Triple
 from treeopt.tree import DraftTree
-
-_PROBABILITY_ERROR: Final = 1e-2  # relative; half precision and a gathering mistake are far apart
-
 
 _PARTNERS: Final[dict[str, tuple[str, ...]]] = {
     "target_tokens": ("tokens", "accepted"),
@@ -25,6 +27,10 @@ _PARTNERS: Final[dict[str, tuple[str, ...]]] = {
     "kv_after": ("accepted", "kv_before"),
     "kept_slots": ("accepted",),
 }
+_SOMETHING: Final[tuple[tuple[str, ...], ...]] = (  # any of these can be checked without the rest
+    *(("parents",), ("ranks",), ("mask",), ("positions",), ("accepted",)),
+    *(("probabilities", "target_tokens"), ("probabilities", "node_probability", "tokens")),
+)
 
 
 class Unchecked(NamedTuple):
@@ -34,25 +40,46 @@ class Unchecked(NamedTuple):
     needs: tuple[str, ...]
 
 
-class Difference(NamedTuple):
-    """A kind of mistake, by the name that `docs/decoding.md` explains it under, and where it shows first."""
-
-    name: str
-    detail: str
-
-
-def diagnose(dump: StepDump, tree: DraftTree) -> tuple[Difference, ...]:
+def diagnose(dump: StepDump, tree: DraftTree, dynamic: Triple | None = None) -> tuple[Difference, ...]:
     """Every kind of difference between a dumped step and what the tree demands, the earliest first.
 
     Nothing is run: masks, positions, paths and slots follow from the tree, the acceptance from the dump's own
     `target_tokens`, what nodes were judged by from its `probabilities`. What the dump does not hold is not checked.
+    With `dynamic` the engine builds the tree anew in every step: the dump's own is checked for the triple's limits, and
+    everything else against it.
     """
+    if dump.parents is None and dump.nodes not in (None, len(tree)):
+        counts = f"it verifies {dump.nodes} nodes, the plan's tree has {len(tree)}"
+        return (Difference("another tree", f"{counts}; without 'parents' nothing else can be checked"),)
     found: dict[str, Difference] = {}
-    step = _Expected(dump, tree)
-    for check in (_tree, _mask, _positions, _gathering, _acceptance, _emission, _cache, _slots):
+    step = Expected(dump, tree, dynamic)
+    for check in _CHECKS:
         for difference in check(dump, step):
             found.setdefault(difference.name, difference)
     return tuple(found.values())
+
+
+def checkable(dump: StepDump) -> bool:
+    """Whether a dump holds anything that can be compared with a tree or with the rest of it."""
+    return any(all(getattr(dump, key) is not None for key in keys) for keys in _SOMETHING)
+
+
+def remarks(dump: StepDump, dynamic: Triple | None = None) -> tuple[str, ...]:
+    """What a reader must know of a diagnosis that is no difference."""
+    found = []
+    if dynamic is not None:
+        steps, topk, nodes = dynamic
+        found.append(
+            "the engine builds another tree in every step: the step was compared with the dump's own tree, and that "
+            f"with the limits of {steps} steps, topk {topk} and {nodes} nodes"
+        )
+    text = text_of(dump)
+    if text is not None and dump.tokens_left is None and text.stops_early:
+        found.append(
+            f"only the first {len(text.found)} of the step's {len(text.ended)} tokens were emitted: a limit of tokens "
+            "explains that, or they were lost; 'tokens_left' in the dump would tell"
+        )
+    return tuple(found)
 
 
 def unchecked(dump: StepDump) -> tuple[Unchecked, ...]:
@@ -65,59 +92,90 @@ def unchecked(dump: StepDump) -> tuple[Unchecked, ...]:
     return tuple(lacking)
 
 
-class _Expected:
-    """The tree in the dump's own order of nodes."""
-
-    def __init__(self, dump: StepDump, tree: DraftTree) -> None:
-        self.tree = tree
-        self.parents = tree.parents if dump.parents is None else dump.parents
-        N = len(tree)
-        self.ancestors: BoolArray = np.eye(N, dtype=np.bool_)
-        self.depths: IntArray = np.zeros(N, dtype=np.int64)
-        for node in range(N):
-            parent = int(self.parents[node])
-            while parent >= 0:
-                self.ancestors[node, parent] = True
-                self.depths[node] += 1
-                parent = int(self.parents[parent])
-
-    def children(self, node: int) -> list[int]:
-        return [int(child) for child in np.flatnonzero(self.parents == node)]
-
-
-def _tree(dump: StepDump, step: _Expected) -> Iterator[Difference]:
+def _tree(dump: StepDump, step: Expected) -> Iterator[Difference]:
     if dump.parents is None and dump.ranks is None:
         return
     ranks = None if dump.ranks is None else dump.ranks.tolist()
     found = DraftTree.from_parents(step.parents.tolist(), ranks)
-    plan = step.tree if ranks is not None else DraftTree.from_parents(step.tree.parents.tolist())
+    if step.dynamic is not None:
+        wrong = _beyond(found, step, dump)
+    else:
+        wrong = _other_paths(found, step.tree if ranks else DraftTree.from_parents(step.tree.parents.tolist()), dump)
+    if wrong:
+        yield Difference("another tree", f"it verifies {wrong}")
+
+
+def _other_paths(found: DraftTree, plan: DraftTree, dump: StepDump) -> str:
+    """How the step's tree differs from the plan's, which may be cut to what can still be emitted."""
     extra = sorted(set(found.paths) - set(plan.paths), key=lambda path: (len(path), path))
     if extra:
-        yield Difference("another tree", f"it verifies the path {list(extra[0])}, which the plan's tree does not have")
+        return f"the path {list(extra[0])}, which the plan's tree does not have"
+    kept = plan if dump.tokens_left is None else prune(plan, dump.tokens_left)
+    missing = [path for path in kept.paths if path not in set(found.paths)]
+    return f"{len(found)} nodes without the path {list(missing[0])} of the plan's tree" if missing else ""
 
 
-def _mask(dump: StepDump, step: _Expected) -> Iterator[Difference]:
+def _beyond(found: DraftTree, step: Expected, dump: StepDump) -> str:
+    """Which limit of a dynamic tree is broken: N, S levels, k children per node, and k parents per level."""
+    assert step.dynamic is not None
+    steps, topk, nodes = step.dynamic
+    if len(found) > nodes or (len(found) < nodes and dump.tokens_left is None):
+        return f"{len(found)} nodes, not {nodes}"
+    if found.depth > steps:
+        return f"a path of {found.depth} tokens, drafted in {steps} steps"
+    widest = int(np.argmax([len(kids) for kids in found.children]))
+    if len(found.children[widest]) > topk or found.ranks.max() >= topk:
+        rank = f", and a guess of rank {found.ranks.max()}" if found.ranks.max() >= topk else ""
+        return f"{len(found.children[widest])} children below one node{rank}, where topk is {topk}"
+    parents = np.bincount(found.depths[[node for node, kids in enumerate(found.children) if kids]])
+    if parents.max(initial=0) > topk:
+        return f"{parents.max()} nodes with children at depth {parents.argmax()}, where topk is {topk}"
+    return ""
+
+
+def _mask(dump: StepDump, step: Expected) -> Iterator[Difference]:
     if dump.mask is None:
         return
     N, L = len(step.parents), dump.mask.shape[1] - len(step.parents)
     prefix, own = dump.mask[:, :L], dump.mask[:, L:]
-    if not prefix.any() and (own != step.ancestors).all():
-        yield Difference("inverted mask", "node 0 attends to everything but what it should: true must mean visible")
+    if _inverted(prefix, own, step.ancestors):
+        kept = int(prefix.sum() + (own == step.ancestors).sum())
+        rest = f"; {kept} of {dump.mask.size} entries are not inverted" if kept else ""
+        yield Difference("inverted mask", f"nodes attend to what they should not: true must mean visible{rest}")
         return
     if not prefix.all():
         node, slot = np.argwhere(~prefix)[0].tolist()
         yield Difference("missing prefix", f"node {node} does not attend to committed token {slot} of {L}")
     causal = N > 1 and bool((own == np.tri(N, dtype=np.bool_)).all())
-    note = "; the mask is causal over the flattened nodes" if causal and (own != step.ancestors).any() else ""
-    for node, other in np.argwhere(own != step.ancestors).tolist():
+    note = "; the mask is causal over the flattened nodes" if causal else ""
+    wrong = np.argwhere(own != step.ancestors).tolist()
+    if causal:  # nodes before their parents: what they see says more than what they miss
+        wrong.sort(key=lambda pair: not own[pair[0], pair[1]])
+    for node, other in wrong:
         if own[node, other]:
             yield Difference(_visible(step, node, other), f"node {node} attends to node {other}{note}")
         else:
             name = "itself hidden" if node == other else "ancestor hidden"
-            yield Difference(name, f"node {node} does not attend to node {other}")
+            yield Difference(name, f"node {node} does not attend to node {other}{note}")
 
 
-def _visible(step: _Expected, node: int, other: int) -> str:
+def _inverted(prefix: BoolArray, own: BoolArray, ancestors: BoolArray) -> bool:
+    """Whether most of what should be hidden shows, and most of what should show is hidden.
+
+    A transposed mask of a chain does that too outside its diagonal, so the prefix or the diagonal must be hidden.
+    """
+    itself = np.eye(len(own), dtype=np.bool_)
+    hidden = [_most(~prefix), _most(~own[itself])]
+    if len(own) == 1:
+        return all(hidden if prefix.size else hidden[1:])
+    return any(hidden) and _most(own[~ancestors]) and _most(~own[ancestors & ~itself])
+
+
+def _most(values: BoolArray) -> bool:
+    return 4 * int(np.count_nonzero(values)) >= 3 * values.size > 0
+
+
+def _visible(step: Expected, node: int, other: int) -> str:
     if step.ancestors[other, node]:
         return "descendant visible"
     if step.parents[node] == step.parents[other]:
@@ -125,7 +183,7 @@ def _visible(step: _Expected, node: int, other: int) -> str:
     return "other branch visible"
 
 
-def _positions(dump: StepDump, step: _Expected) -> Iterator[Difference]:
+def _positions(dump: StepDump, step: Expected) -> Iterator[Difference]:
     if dump.positions is None:
         return
     expected, found = dump.prefix_len + step.depths, dump.positions
@@ -135,97 +193,16 @@ def _positions(dump: StepDump, step: _Expected) -> Iterator[Difference]:
     node = int(wrong[0])
     detail = f"node {node} at depth {step.depths[node]} has position {found[node]}, not {expected[node]}"
     shift = int(found[0] - expected[0])
-    if (found == dump.prefix_len + np.arange(len(found))).all():
-        yield Difference("sequential positions", f"{detail}: positions count nodes, not depth")
-    elif shift and (found - expected == shift).all():
+    if (found - expected == shift).all():
         yield Difference("shifted positions", f"{detail}: all positions are off by {shift}")
+    elif (found == found[0] + np.arange(len(found))).all():
+        start = f", from {found[0]} instead of {expected[0]}" if shift else ""
+        yield Difference("sequential positions", f"{detail}: positions count nodes, not depth{start}")
     else:
         yield Difference("wrong position", detail)
 
 
-def _gathering(dump: StepDump, step: _Expected) -> Iterator[Difference]:
-    p, judged, tokens = dump.probabilities, dump.node_probability, dump.tokens
-    if p is None or judged is None or tokens is None or len(tokens) < 2:
-        return
-    nodes = 1 + np.flatnonzero(tokens[1:] >= 0)  # the drafter had no guess for the others
-    right, own, given = p[step.parents[nodes], tokens[nodes]], p[nodes, tokens[nodes]], judged[nodes]
-    wrong = np.flatnonzero(~np.isclose(given, right, rtol=_PROBABILITY_ERROR, atol=1e-6))
-    if not len(wrong):
-        return
-    first = wrong[0]
-    detail = f"node {nodes[first]} was judged by {given[first]:.4g}, its parent's row says {right[first]:.4g}"
-    if np.isclose(given[wrong], own[wrong], rtol=_PROBABILITY_ERROR, atol=1e-6).all():
-        yield Difference("unshifted gathering", f"{detail}: {own[first]:.4g} is from the node's own row")
-    else:
-        yield Difference("wrong probability", detail)
-
-
-def _acceptance(dump: StepDump, step: _Expected) -> Iterator[Difference]:
-    path = dump.accepted
-    if path is None:
-        return
-    for before, node in zip(path[:-1].tolist(), path[1:].tolist(), strict=True):
-        if step.parents[node] != before:
-            yield Difference("not a path", f"node {node} was accepted after node {before}, which is not its parent")
-            return
-    if dump.tokens is None or dump.target_tokens is None:
-        return
-    right = _walk(step, dump.tokens, dump.target_tokens)
-    ends = [] if dump.end_tokens is None else dump.end_tokens.tolist()
-    cut = next((i for i, node in enumerate(right) if i and dump.tokens[node] in ends), None)
-    if path.tolist() not in (right, right if cut is None else right[: cut + 1]):
-        unshifted = _walk(step, dump.tokens, dump.target_tokens, shifted=False)
-        detail = f"it accepted {path.tolist()}, the target's tokens lead along {right}"
-        if path.tolist() == unshifted:
-            yield Difference("unshifted gathering", f"{detail}: nodes were compared with their own row's token")
-        else:
-            yield Difference("another path accepted", detail)
-        return
-    last, token = int(path[-1]), dump.next_token
-    expected = int(dump.target_tokens[last])
-    if token is not None and token != expected and (cut is None or len(path) <= cut):
-        detail = f"{token} follows the path, node {last}'s row says {expected}"
-        parent = int(step.parents[last])
-        unshifted_bonus = parent >= 0 and token == dump.target_tokens[parent]
-        yield Difference("unshifted gathering" if unshifted_bonus else "wrong next token", detail)
-
-
-def _walk(step: _Expected, tokens: IntArray, target: IntArray, *, shifted: bool = True) -> list[int]:
-    """The path along which children hold their parent's target token, or, unshifted, their own."""
-    path = [0]
-    while True:
-        kids = step.children(path[-1])
-        right = [child for child in kids if tokens[child] == target[path[-1] if shifted else child]]
-        if not right:
-            return path
-        path.append(right[0])
-
-
-def _emission(dump: StepDump, step: _Expected) -> Iterator[Difference]:
-    if dump.emitted is None or dump.accepted is None or dump.tokens is None:
-        return
-    found, path = dump.emitted.tolist(), dump.tokens[dump.accepted[1:]].tolist()
-    ends = [] if dump.end_tokens is None else dump.end_tokens.tolist()
-    next_token = dump.next_token
-    if next_token is None and dump.target_tokens is not None:
-        next_token = int(dump.target_tokens[dump.accepted[-1]])
-    if next_token is None and not set(path) & set(ends):  # any one token may follow
-        next_token = found[len(path)] if len(found) > len(path) else None
-    whole = path if next_token is None else [*path, next_token]
-    cut = next((i for i, token in enumerate(whole) if token in ends), len(whole) - 1)
-    expected = whole[: cut + 1]
-    if found == expected:
-        return
-    detail = f"it emitted {found}, the accepted path gives {expected}"
-    if found in ([int(dump.tokens[0]), *expected], [*expected, expected[-1]]):
-        yield Difference("bonus counted twice", detail)
-    elif found == whole:
-        yield Difference("tokens past the end", detail)
-    else:
-        yield Difference("wrong output", detail)
-
-
-def _cache(dump: StepDump, step: _Expected) -> Iterator[Difference]:
+def _cache(dump: StepDump, step: Expected) -> Iterator[Difference]:
     before, after, path, L = dump.kv_before, dump.kv_after, dump.accepted, dump.prefix_len
     if before is None or after is None or path is None:
         return
@@ -256,7 +233,7 @@ def _holder(before: FloatArray, row: FloatArray, L: int) -> str:
     return f": it holds node {same[0] - L}" if len(same) and same[0] >= L else ""
 
 
-def _slots(dump: StepDump, step: _Expected) -> Iterator[Difference]:
+def _slots(dump: StepDump, step: Expected) -> Iterator[Difference]:
     kept, path, L = dump.kept_slots, dump.accepted, dump.prefix_len
     if kept is None or path is None:
         return
@@ -278,3 +255,8 @@ def _slots(dump: StepDump, step: _Expected) -> Iterator[Difference]:
         yield Difference("stale KV", f"it keeps slots {L} to {L + len(path) - 1}, the path lies in {wanted}")
     else:
         yield Difference("wrong KV", f"it keeps slots {kept[L:].tolist()} behind the prefix, the path lies in {wanted}")
+
+
+_CHECKS: Final[tuple[Callable[[StepDump, Expected], Iterator[Difference]], ...]] = (
+    *(_tree, _mask, _positions, numbers, targets, gathering, acceptance, emission, _cache, _slots),
+)

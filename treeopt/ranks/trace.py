@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from treeopt.arrays import BoolArray, FloatArray, IntArray
 from treeopt.catalog import file_sha256
-from treeopt.documents import os_error
 from treeopt.errors import FileFormatError
+from treeopt.npz import open_npz, read_header
 from treeopt.ranks.errors import EvidenceError
 from treeopt.ranks.paths import PathCounter, PathCounts
 
@@ -174,30 +174,26 @@ class TraceFile:
                 raise self._error(f"it has no array '{array}'")
             try:
                 with archive.open(f"{array}.npy") as stream:
-                    yield from _rows(stream)
-            except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, OSError, RuntimeError) as error:
+                    yield from _rows(stream, archive.getinfo(f"{array}.npy").file_size)
+            except Exception as error:  # zipfile and its decompressors have a kind for each damage
                 raise self._error(f"array '{array}' cannot be read: {error}") from error
 
     def _open(self) -> zipfile.ZipFile:
-        try:
-            return zipfile.ZipFile(self.path)
-        except zipfile.BadZipFile:
-            raise self._error("not an NPZ file") from None
-        except OSError as error:
-            raise os_error(error, self.path, what="trace", verb="read") from error
+        return open_npz(self.path, what="trace", hint=_HINT)
 
     def _error(self, message: str, *, hint: str = _HINT) -> FileFormatError:
         return FileFormatError(f"{self.path}: {message}", hint=hint)
 
 
-def _rows(stream: IO[bytes]) -> Iterator[npt.NDArray[Any]]:
-    version = np.lib.format.read_magic(stream)
-    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read_header(stream)
-    if dtype.hasobject or (fortran and len(shape) > 1):
-        raise ValueError("arrays of objects and in Fortran order are not read")
-    row_bytes = dtype.itemsize * int(np.prod(shape[1:]))
+def _rows(stream: IO[bytes], held: int) -> Iterator[npt.NDArray[Any]]:
+    shape, fortran, dtype = read_header(stream, held)
+    if fortran and len(shape) > 1:
+        raise ValueError("arrays in Fortran order are not read")
+    row_bytes = dtype.itemsize * math.prod(shape[1:])
     left = shape[0] if shape else 0
+    if left and not row_bytes:  # any number of rows without values
+        yield np.empty(shape, dtype=dtype)
+        return
     while left > 0:
         rows = min(left, CHUNK_ROWS)
         data = stream.read(rows * row_bytes)

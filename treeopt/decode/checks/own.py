@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from treeopt.arrays import FloatArray
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.decode.batch import TreeBatch
 from treeopt.decode.cache import SlotCache
 from treeopt.decode.checks.case import Case
@@ -24,13 +24,14 @@ _TOKEN_COLUMNS: Final = 64  # of a vocabulary that is too wide to write down
 def own_dump(case: Case) -> StepDump:
     """The step of a case whose last node's path is what the target wants, so that a path is accepted.
 
-    Its `target_tokens` are the target's, except that those along that path are the path's own tokens.
+    Along that path, what the target wants most and the path's token have exchanged their logits.
     """
     L, row, trees = len(case.prefix), np.zeros(1, dtype=np.int64), TreeBatch.of([case.tree])
     logits, cache = case.run()
     path = case.path(len(case.tree) - 1)
+    logits = _exchanged(logits, path[:-1], case.tokens[path[1:]])
     target = likeliest(logits)
-    target[path[:-1]] = case.tokens[path[1:]]
+    target[path[:-1]] = case.tokens[path[1:]]  # of equally likely ones
     evidence = Evidence(trees=trees, tokens=case.tokens[None], best=target[None])
     verdict = RULES[0].judge(evidence, RandomDraws(np.random.default_rng(0)))
     step = tree_step(trees, case.tokens[None], lengths=row + L, rows=row)
@@ -53,6 +54,13 @@ def own_dump(case: Case) -> StepDump:
         probabilities=judged.distributions,
         node_probability=judged.by,
     )
+
+
+def _exchanged(logits: Any, nodes: IntArray, tokens: IntArray) -> Any:
+    """Logits `[N, V]` with those of each node's likeliest token and of the one given exchanged."""
+    best, found = likeliest(logits)[nodes], logits.clone()
+    found[nodes, tokens], found[nodes, best] = logits[nodes, best], logits[nodes, tokens]
+    return found
 
 
 class _Judged(NamedTuple):
