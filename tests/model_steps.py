@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from treeopt.arrays import FloatArray
 from treeopt.cost import (
     DatasheetTimes,
     Drafter,
@@ -26,7 +27,6 @@ from treeopt.cost import (
     load_model,
 )
 from treeopt.cost.attention import Attention
-from treeopt.cost.base import FloatArray
 from treeopt.cost.gemm import Gemm
 from treeopt.cost.timing import Family, FitError, Use
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from treeopt.plan import Alternative, Bucket, Estimate, Plan, Source
+from treeopt.plan import Plan, Source
+from treeopt.plan_bucket import Alternative, Bucket, Estimate
 from treeopt.tree import DraftTree
 
 

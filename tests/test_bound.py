@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from oracles import TableModel, all_trees, random_path_model, random_product_model
 
+from treeopt.arrays import FloatArray
 from treeopt.bound import WIDTHS, Ideal, narrowest, split_by_width
-from treeopt.cost.base import FloatArray, IntLike
+from treeopt.cost.base import IntLike
 from treeopt.frontier import Limits, best_families
 from treeopt.grid import Sizes
 from treeopt.question import Point

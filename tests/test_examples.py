@@ -11,7 +11,7 @@ import pytest
 
 from treeopt.inputs import Names, load_inputs
 from treeopt.planner import make_plan
-from treeopt.search import Question
+from treeopt.question import Question
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 

@@ -14,7 +14,7 @@ from treeopt.latency import Latency
 from treeopt.plan import Contexts, Plan
 from treeopt.plan_file import load_plan, parse_tree
 from treeopt.planner import make_plan
-from treeopt.search import Question
+from treeopt.question import Question
 from treeopt.tree import DraftTree
 
 

@@ -6,13 +6,17 @@ import numpy as np
 import pytest
 from oracles import TableModel, all_trees, random_path_model, random_product_model
 
+from treeopt.arrays import FloatArray
 from treeopt.buckets import Sharing
-from treeopt.cost.base import FloatArray, IntLike
+from treeopt.choice import Choice
+from treeopt.cost.base import IntLike
 from treeopt.cost.hardware import break_even_batch
 from treeopt.errors import InputError, UnknownNameError
 from treeopt.frontier import Limits
+from treeopt.question import Question, parse_objective
 from treeopt.ranks.table import DepthRankModel
-from treeopt.search import TIE, Choice, Question, parse_objective, price_tree, search
+from treeopt.search import price_tree, search
+from treeopt.space import TIE
 from treeopt.tree import DraftTree
 
 

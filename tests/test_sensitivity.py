@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
+from treeopt.arrays import FloatArray
 from treeopt.choice import Choice
-from treeopt.cost.base import FloatArray, IntLike
+from treeopt.cost.base import IntLike
 from treeopt.cost.step import ModelStep
 from treeopt.cost.terms import StepTerms, Term, TermError
 from treeopt.frontier import Limits

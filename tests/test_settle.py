@@ -6,21 +6,24 @@ import numpy as np
 import pytest
 
 from treeopt import settle
+from treeopt.arrays import FloatArray
 from treeopt.buckets import Sharing
 from treeopt.catalog import locate
-from treeopt.cost.base import FloatArray, IntLike
+from treeopt.cost.base import IntLike
 from treeopt.errors import InputError
+from treeopt.evidence import Evidence, Part
 from treeopt.frontier import Limits
 from treeopt.inputs import load_evidence
 from treeopt.latency import Latency, accepted_lengths, steps_needed
+from treeopt.question import Question
 from treeopt.ranks.intervals import Interval
 from treeopt.ranks.mixture import Mixture
 from treeopt.ranks.model import expected_tokens, path_probabilities
 from treeopt.ranks.profile import load_profile
 from treeopt.ranks.replay import replay
 from treeopt.ranks.table import DepthRanks
-from treeopt.search import Question, price_tree, search
-from treeopt.settle import Evidence, Part, held_out_tokens, settled_search
+from treeopt.search import price_tree, search
+from treeopt.settle import held_out_tokens, settled_search
 from treeopt.tree import DraftTree
 
 

@@ -12,13 +12,15 @@ from oracles import TableModel, all_trees, random_path_model, random_product_mod
 from test_search import TableCost, found, staircase
 
 from treeopt.buckets import Sharing
-from treeopt.engines.dynamic_tree import OPENVINO, SGLANG, TENSORRT_LLM, Triple, TripleRule
-from treeopt.engines.limits import TreeLimits, has_leading_parents, is_uniform
+from treeopt.choice import Choice
+from treeopt.dynamic_tree import OPENVINO, SGLANG, TENSORRT_LLM, Triple, TripleRule
+from treeopt.engines.limits import TreeLimits
 from treeopt.errors import SearchError
 from treeopt.frontier import Limits
 from treeopt.question import Objective, Question
-from treeopt.search import TIE, Choice, search
-from treeopt.shapes import Chains, Shape, Trees, Triples, UniformTrees
+from treeopt.search import search
+from treeopt.shapes import Chains, Shape, Trees, Triples, UniformTrees, has_leading_parents, is_uniform
+from treeopt.space import TIE
 from treeopt.tree import DraftTree
 
 Make = Callable[[np.random.Generator, int, int], TableModel]

@@ -9,15 +9,18 @@ import numpy as np
 import pytest
 from oracles import TableModel, all_trees, random_path_model, random_product_model
 
+from treeopt.arrays import FloatArray
 from treeopt.buckets import Sharing
-from treeopt.cost.base import FloatArray, IntLike
+from treeopt.choice import Choice
+from treeopt.cost.base import IntLike
 from treeopt.errors import InputError
 from treeopt.frontier import Limits
 from treeopt.latency import Latency, accepted_lengths, steps_needed
 from treeopt.question import Objective, Point, Question
 from treeopt.ranks.model import path_probabilities
 from treeopt.ranks.table import DepthRankModel
-from treeopt.search import TIE, Choice, price_tree, search
+from treeopt.search import price_tree, search
+from treeopt.space import TIE
 from treeopt.tree import DraftTree
 
 TOKENS = 24

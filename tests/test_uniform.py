@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from oracles import all_trees, random_path_model, random_product_model
 
-from treeopt.engines.limits import is_uniform
 from treeopt.frontier import Limits
+from treeopt.shapes import is_uniform
 from treeopt.tree import DraftTree
 from treeopt.uniform import uniform_levels
 

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from treeopt.arrays import FloatArray
 from treeopt.cost.base import StepCost
 from treeopt.frontier import Family
 from treeopt.grid import Sizes
 from treeopt.question import Point
-from treeopt.ranks.model import FloatArray
 
 # Caps on the nodes with children per level that are tried; a tree wider than the last is bounded by the uncapped one.
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)

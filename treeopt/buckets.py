@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from treeopt.arrays import BoolArray, FloatArray, IntArray
 from treeopt.errors import SearchError
-from treeopt.ranks.model import FloatArray, IntArray
-from treeopt.tree import BoolArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,3 +101,10 @@ def _pick(loss: FloatArray, size: IntArray, tie: float, sharing: Sharing, first:
     ties = np.flatnonzero(largest <= most)
     option = int(ties[np.lexsort((largest[ties], size[ties]))[0]])
     return Bucket(first, last, option, float(largest[option]))
+
+
+def batches_in_words(batch_min: int, batch_max: int | None) -> str:
+    """A range of batch sizes as messages name it."""
+    if batch_max is None:
+        return f"batch {batch_min} and up"
+    return f"batch {batch_min}" if batch_min == batch_max else f"batch {batch_min}-{batch_max}"

@@ -16,8 +16,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.frontier import Level, Limits, nodes_above
-from treeopt.ranks.model import FloatArray, IntArray, PathModel
+from treeopt.ranks.model import PathModel
 from treeopt.tree import DraftTree, RankPath
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from treeopt.engines.dynamic_tree import Triple
-from treeopt.ranks.model import FloatArray
+from treeopt.arrays import FloatArray
+from treeopt.dynamic_tree import Triple
 from treeopt.shapes import Draft
 from treeopt.tree import DraftTree
 

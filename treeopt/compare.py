@@ -6,17 +6,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from treeopt.engines.dynamic_tree import Triple, dynamic_tree_shape
+from treeopt.choice import Priced
+from treeopt.dynamic_tree import Triple, dynamic_tree_shape
 from treeopt.engines.importing import load_drafts, parse_spec
 from treeopt.engines.schedule import Schedule
 from treeopt.evidence import Evidence
 from treeopt.inputs import Inputs
 from treeopt.plan import Plan
+from treeopt.question import Point
 from treeopt.ranks.intervals import Interval
 from treeopt.ranks.model import PathModel
-from treeopt.search import TIE, Point, Priced
 from treeopt.settle import paired_gain
 from treeopt.shapes import Draft
+from treeopt.space import TIE
 from treeopt.tree import DraftTree
 
 

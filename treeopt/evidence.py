@@ -8,17 +8,25 @@ from functools import cached_property
 
 import numpy as np
 
+from treeopt.arrays import BoolArray, FloatArray, IntArray
 from treeopt.choice import Priced
 from treeopt.cost.base import StepCost
-from treeopt.engines.dynamic_trace import TraceValues
-from treeopt.engines.dynamic_tree import ModelValues, Triple, TripleLimits, TripleValues, dynamic_tree_shape
+from treeopt.dynamic_trace import TraceValues
+from treeopt.dynamic_tree import (
+    ModelValues,
+    Triple,
+    TripleLimits,
+    TripleValues,
+    dynamic_tree_shape,
+    triple_widths,
+)
 from treeopt.errors import InputError
 from treeopt.frontier import MAX_NODES
 from treeopt.latency import accepted_lengths
 from treeopt.question import Point
 from treeopt.ranks.intervals import bootstrap_tokens
 from treeopt.ranks.mixture import Mixture
-from treeopt.ranks.model import FloatArray, IntArray, PathModel, expected_tokens, path_probabilities
+from treeopt.ranks.model import PathModel, expected_tokens, path_probabilities
 from treeopt.ranks.profile import RankProfile
 from treeopt.ranks.replay import Replay, draft_starts, replay_accepted
 from treeopt.ranks.replay import accepted_lengths as accepted_on
@@ -27,7 +35,7 @@ from treeopt.ranks.trace import Trace
 from treeopt.search import price_tree
 from treeopt.shape_options import ValuedModel
 from treeopt.shapes import MAX_TOPK, Draft
-from treeopt.tree import BoolArray, DraftTree
+from treeopt.tree import DraftTree
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +131,7 @@ class Evidence:
         if isinstance(draft, DraftTree):
             return price_tree(draft, self.model_under(draft), cost, batch=batch, context=context)
         steps, topk, nodes = draft
-        widths = np.array([1] + [topk] * (steps - 1), dtype=np.int64)
+        widths = triple_widths(steps, topk, levels=steps)
         time_s, tokens = float(cost.step_time_s(batch, nodes, steps, widths, context)), self.tokens(draft)
         return Priced(
             nodes=nodes, depth=steps, expected_tokens=tokens, step_time_s=time_s, tokens_per_s=batch * tokens / time_s

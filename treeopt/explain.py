@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from treeopt.choice import Choice, RunnerUp
+from treeopt.choice import Choice, Priced, RunnerUp
 from treeopt.cost.base import StepCost
 from treeopt.cost.terms import ExpertVisits, Term
 from treeopt.frontier import Limits
@@ -24,7 +24,7 @@ from treeopt.plan_bucket import Bucket, CostSensitivity, sensitivity_document
 from treeopt.question import Objective, Point, Question
 from treeopt.ranks.model import PathModel, path_probabilities
 from treeopt.reasons import cliff
-from treeopt.search import Priced, price_tree, search
+from treeopt.search import price_tree, search
 from treeopt.sensitivity import TermedCost, cost_sensitivity, step_terms
 from treeopt.tree import DraftTree, RankPath
 

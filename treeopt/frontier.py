@@ -15,8 +15,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.errors import SearchError
-from treeopt.ranks.model import FloatArray, IntArray, PathModel
+from treeopt.ranks.model import PathModel
 from treeopt.tree import DraftTree
 
 MAX_NODES = 4096  # far more than pays anywhere

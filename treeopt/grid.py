@@ -8,10 +8,11 @@ from itertools import groupby
 
 import numpy as np
 
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.cost.base import StepCost
 from treeopt.frontier import Family, Limits, nodes_above
 from treeopt.question import Point
-from treeopt.ranks.model import FloatArray, IntArray, PathModel, expected_tokens, path_probabilities
+from treeopt.ranks.model import PathModel, expected_tokens, path_probabilities
 from treeopt.shapes import Draft
 from treeopt.tree import DraftTree
 

@@ -14,8 +14,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.errors import InputError
-from treeopt.ranks.model import FloatArray, IntArray, expected_tokens
+from treeopt.ranks.model import expected_tokens
 from treeopt.ranks.replay import Replay
 from treeopt.tree import DraftTree
 

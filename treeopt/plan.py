@@ -11,23 +11,9 @@ from treeopt.documents import dump_yaml, write_atomically
 from treeopt.errors import InputError
 from treeopt.frontier import Limits
 from treeopt.latency import NO_LIMIT, Latency
-from treeopt.plan_bucket import Alternative, Bucket, Category, EngineLoss, Estimate
+from treeopt.plan_bucket import Bucket
 from treeopt.ranks.rules import EXACT_RULES
 from treeopt.tree import DraftTree
-
-__all__ = [
-    "FORMAT",
-    "Alternative",
-    "Bucket",
-    "Category",
-    "Contexts",
-    "EngineLoss",
-    "Estimate",
-    "FormatLoss",
-    "Plan",
-    "PlanEngine",
-    "Source",
-]
 
 FORMAT: Final = "treeopt.plan/1"
 

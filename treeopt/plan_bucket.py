@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from treeopt.engines.dynamic_tree import Triple
+from treeopt.arrays import FloatArray
+from treeopt.dynamic_tree import Triple
 from treeopt.latency import TimePerToken
-from treeopt.ranks.model import FloatArray
 from treeopt.shapes import Draft
 from treeopt.tree import DraftTree
 

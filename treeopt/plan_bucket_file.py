@@ -6,8 +6,9 @@ from typing import Final
 
 import numpy as np
 
+from treeopt.arrays import FloatArray
 from treeopt.documents import Field
-from treeopt.engines.dynamic_tree import Triple
+from treeopt.dynamic_tree import Triple
 from treeopt.errors import TreeError
 from treeopt.latency import TimePerToken
 from treeopt.plan_bucket import (
@@ -20,7 +21,6 @@ from treeopt.plan_bucket import (
     Misjudged,
     TermSensitivity,
 )
-from treeopt.ranks.model import FloatArray
 from treeopt.tree import DraftTree
 
 _BUCKET_KEYS: Final = (

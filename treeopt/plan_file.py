@@ -13,9 +13,7 @@ from treeopt.frontier import Limits
 from treeopt.latency import NO_LIMIT, Latency
 from treeopt.plan import FORMAT, Contexts, FormatLoss, Plan, PlanEngine, Source
 from treeopt.plan_bucket import Bucket
-from treeopt.plan_bucket_file import number_or_none, parse_bucket
-from treeopt.plan_bucket_file import parse_triple as parse_triple
-from treeopt.plan_bucket_file import paths_at as paths_at
+from treeopt.plan_bucket_file import number_or_none, parse_bucket, paths_at
 from treeopt.ranks.rules import read_rule
 from treeopt.tree import DraftTree
 

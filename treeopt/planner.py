@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from treeopt.choice import Priced
 from treeopt.cost import break_even_batch
 from treeopt.cost.base import StepCost
+from treeopt.evidence import Evidence
 from treeopt.inputs import Inputs
 from treeopt.plan import FormatLoss, Plan, PlanEngine
 from treeopt.plan_bucket import Alternative, Bucket, EngineLoss, Estimate
+from treeopt.question import Question
 from treeopt.ranks.intervals import Interval
 from treeopt.reasons import (
     cliff,
@@ -22,9 +25,8 @@ from treeopt.reasons import (
     within_limits,
 )
 from treeopt.restricted import Restricted, Target, engine_notes, restricted_search
-from treeopt.search import Priced, Question
 from treeopt.sensitivity import cost_sensitivity
-from treeopt.settle import Evidence, Settled, held_out_tokens, settled_search
+from treeopt.settle import Settled, held_out_tokens, settled_search
 from treeopt.version import VERSION
 
 

@@ -6,14 +6,16 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol, runtime_checkable
 
+from treeopt.buckets import batches_in_words
+from treeopt.choice import Choice
 from treeopt.cost import break_even_batch
 from treeopt.cost.base import StepCost
-from treeopt.engines.schedule import batches_in_words
 from treeopt.latency import Latency
 from treeopt.plan_bucket import CostSensitivity
-from treeopt.search import TIE, Choice, Objective
+from treeopt.question import Objective
 from treeopt.settle import Settled
 from treeopt.shapes import ANY_TREE, Chains
+from treeopt.space import TIE
 
 # A note names so many buckets.
 _NAMED: Final = 8

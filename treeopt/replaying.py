@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from treeopt.documents import read_document
-from treeopt.engines.dynamic_trace import TraceValues
-from treeopt.engines.dynamic_tree import Triple, TripleLimits
+from treeopt.dynamic_trace import TraceValues
+from treeopt.dynamic_tree import Triple, TripleLimits
 from treeopt.errors import InputError
 from treeopt.inputs import load_trace
 from treeopt.plan_file import is_plan, parse_plan, parse_tree

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from treeopt.buckets import batches_in_words
 from treeopt.choice import Priced
 from treeopt.cost.base import StepCost
 from treeopt.engines.format import Setup
 from treeopt.engines.limits import TripleLimits
 from treeopt.engines.registry import EngineAt, find_engine
-from treeopt.engines.schedule import OFF, batches_in_words, chain_length, in_words
+from treeopt.engines.schedule import OFF, chain_length, in_words
 from treeopt.engines.searching import FormatQuestion, format_questions
 from treeopt.errors import SearchError, TreeoptError
 from treeopt.evidence import Evidence

@@ -13,27 +13,12 @@ from dataclasses import replace
 import numpy as np
 
 from treeopt.buckets import Sharing
-from treeopt.choice import Choice, Priced, RunnerUp
+from treeopt.choice import Choice, Priced
 from treeopt.cost.base import StepCost
-from treeopt.question import MAX_BATCH, Objective, Point, Question, parse_objective
+from treeopt.question import Question
 from treeopt.ranks.model import PathModel, expected_tokens, path_probabilities
-from treeopt.space import TIE, Space
+from treeopt.space import Space
 from treeopt.tree import DraftTree
-
-__all__ = [
-    "MAX_BATCH",
-    "TIE",
-    "Choice",
-    "Objective",
-    "Point",
-    "Priced",
-    "Question",
-    "RunnerUp",
-    "parse_objective",
-    "price_tree",
-    "search",
-    "search_with_smaller",
-]
 
 
 def search(question: Question, ranks: PathModel, cost: StepCost) -> list[Choice]:

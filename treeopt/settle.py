@@ -10,20 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from treeopt.buckets import Sharing
+from treeopt.choice import Choice, Priced
 from treeopt.cost.base import StepCost
-from treeopt.evidence import Evidence, Part
+from treeopt.evidence import Evidence
 from treeopt.latency import TimePerToken, documents_p99, steps_needed, time_per_token
 from treeopt.plan_bucket import Category
+from treeopt.question import Objective, Point, Question
 from treeopt.ranks.intervals import Interval, counted_interval, interval_of
 from treeopt.ranks.model import PathModel, path_probabilities
 from treeopt.ranks.paths import PathCounts
 from treeopt.ranks.starts import settled_model
 from treeopt.ranks.table import DepthRanks
-from treeopt.search import Choice, Objective, Point, Priced, Question, search, search_with_smaller
+from treeopt.search import search, search_with_smaller
 from treeopt.shapes import Draft, Triples
 from treeopt.tree import DraftTree
-
-__all__ = ["Evidence", "Part", "Settled", "held_out_tokens", "paired_gain", "settled_search"]
 
 # Smaller trees within this share of the best are asked whether the trace can tell them apart, at most so many.
 _RIVAL_LOSS = 0.02

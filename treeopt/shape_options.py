@@ -8,15 +8,22 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from treeopt.arrays import IntArray
 from treeopt.bound import WIDTHS
 from treeopt.capped import capped_families
-from treeopt.engines.dynamic_tree import ModelValues, Triple, TripleLimits, TripleValues, dynamic_tree_shape
-from treeopt.engines.limits import has_leading_parents
+from treeopt.dynamic_tree import (
+    ModelValues,
+    Triple,
+    TripleLimits,
+    TripleValues,
+    dynamic_tree_shape,
+    triple_widths,
+)
 from treeopt.errors import SearchError
 from treeopt.frontier import Family, Limits, allowed_ranks, best_families
 from treeopt.grid import Options, Sizes, chain_options, concatenate, most_chain_tokens, tree_options
-from treeopt.ranks.model import FloatArray, IntArray, PathModel
-from treeopt.shapes import Chains, Draft, Shape, Trees, Triples, UniformTrees
+from treeopt.ranks.model import ModelOver, PathModel
+from treeopt.shapes import Chains, Draft, Shape, Trees, Triples, UniformTrees, has_leading_parents
 from treeopt.tree import DraftTree
 from treeopt.uniform import uniform_levels
 
@@ -26,31 +33,11 @@ _NARROW: Final = WIDTHS[:6]
 
 
 @dataclass(frozen=True)
-class ValuedModel:
+class ValuedModel(ModelOver):
     """f of static trees, with the E of dynamic ones and the confidence that shapes them on average."""
 
-    model: PathModel
     values: TripleValues
     confidence: PathModel
-
-    @property
-    def depth(self) -> int:
-        """See `PathModel`."""
-        return self.model.depth
-
-    @property
-    def ranks(self) -> int:
-        """See `PathModel`."""
-        return self.model.ranks
-
-    @property
-    def product_form(self) -> bool:
-        """See `PathModel`."""
-        return self.model.product_form
-
-    def conditional(self, paths: IntArray) -> FloatArray:
-        """See `PathModel`."""
-        return self.model.conditional(paths)
 
 
 class Offered(NamedTuple):
@@ -229,12 +216,11 @@ def _triples(shape: Triples, ranks: PathModel, limits: Limits) -> Options:
         raise SearchError(f"{shape.rule.engine} accepts no triple within {within}", hint="allow more nodes")
     tokens_of = {(steps, topk): values.tokens(steps, topk) for steps, topk in {(t.steps, t.topk) for t in found}}
     steps, topk, nodes = np.array(found, dtype=np.int64).T
-    passes = np.arange(max(ranks.depth, 1))
     tokens = np.array([tokens_of[t.steps, t.topk][t.nodes] for t in found])
     return Options(
         nodes=nodes,
         depth=steps,
-        widths=np.where(passes == 0, 1, topk[:, None]) * (passes < steps[:, None]),
+        widths=triple_widths(steps, topk, levels=max(ranks.depth, 1)),
         expected_tokens=tokens,
         makers=tuple(_constant(_as_chain(t)) for t in found),
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from treeopt.engines.dynamic_tree import Triple, TripleRule
+import numpy as np
+
+from treeopt.dynamic_tree import Triple, TripleRule
 from treeopt.tree import DraftTree
 
 Draft = DraftTree | Triple
@@ -52,3 +54,21 @@ class Triples:
 Shape = Trees | Chains | UniformTrees | Triples
 
 ANY_TREE: Final = Trees()
+
+
+def is_uniform(tree: DraftTree) -> bool:
+    """Whether all nodes of a depth have equally many children, ranked from 0."""
+    if tree.has_rank_gaps:
+        return False
+    counts = np.array([len(kids) for kids in tree.children])
+    return all(len(set(counts[tree.depths == depth])) == 1 for depth in range(tree.depth + 1))
+
+
+def has_leading_parents(tree: DraftTree) -> bool:
+    """Whether in every depth the nodes with grandchildren come before those with children only."""
+    parent = np.array([bool(kids) for kids in tree.children])
+    grand = np.array([any(parent[k] for k in kids) for kids in tree.children])
+    # Among the parents of a depth, once one has no grandchildren no later one has.
+    return all(
+        not np.any(np.diff(grand[parent & (tree.depths == depth)].astype(int)) > 0) for depth in range(tree.depth)
+    )

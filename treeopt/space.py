@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from treeopt.arrays import BoolArray, FloatArray, IntArray
 from treeopt.bound import Ideal, narrowest, split_by_width
 from treeopt.buckets import Bucket, share
 from treeopt.choice import Choice, Priced, RunnerUp
@@ -18,10 +19,10 @@ from treeopt.frontier import Family, Limits
 from treeopt.grid import Options, Sizes, concatenate, tree_options
 from treeopt.latency import accepted_lengths, most_steps, steps_needed
 from treeopt.question import Objective, Point, Question
-from treeopt.ranks.model import FloatArray, IntArray, PathModel, path_probabilities
+from treeopt.ranks.model import PathModel, path_probabilities
 from treeopt.shape_options import offered, tree_of
 from treeopt.shapes import Trees
-from treeopt.tree import BoolArray, DraftTree
+from treeopt.tree import DraftTree
 
 # Within this share of the best tokens/s the smaller tree wins: it frees memory and forgives a wrong cost model.
 TIE: Final = 0.005

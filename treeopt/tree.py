@@ -10,11 +10,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from treeopt.arrays import BoolArray, IntArray
 from treeopt.errors import TreeError
 
 RankPath = tuple[int, ...]
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 
 MAX_PREFIX = 10**9

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.frontier import Limits
-from treeopt.ranks.model import FloatArray, IntArray, PathModel
+from treeopt.ranks.model import PathModel
 
 
 class UniformLevel(NamedTuple):

@@ -18,13 +18,14 @@ from typing import Final
 
 import numpy as np
 
-from treeopt.cost.base import FloatArray, IntLike
+from treeopt.arrays import FloatArray
+from treeopt.cost.base import IntLike
 from treeopt.evidence import Evidence
 from treeopt.frontier import Limits
 from treeopt.inputs import load_evidence
+from treeopt.question import Objective, Question
 from treeopt.ranks.intervals import Interval
 from treeopt.ranks.model import expected_tokens, path_probabilities
-from treeopt.search import Objective, Question
 from treeopt.settle import Settled, held_out_tokens, settled_search
 from treeopt.tree import DraftTree
 

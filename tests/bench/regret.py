@@ -17,9 +17,9 @@ import numpy as np
 from measured_data import GEMM, data_folder
 from scipy.optimize import least_squares
 
+from treeopt.arrays import FloatArray
 from treeopt.catalog import locate
 from treeopt.cost import load_hardware
-from treeopt.cost.base import FloatArray
 from treeopt.cost.dtype import Dtype
 from treeopt.cost.fits.choose import fit_family
 from treeopt.cost.fits.collection import Entry, Fits

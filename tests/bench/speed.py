@@ -16,11 +16,12 @@ import numpy as np
 
 from treeopt.frontier import Limits
 from treeopt.inputs import Names, load_inputs
+from treeopt.question import Question
 from treeopt.ranks.intervals import tokens_interval
 from treeopt.ranks.replay import replay
 from treeopt.ranks.table import DepthRankModel
 from treeopt.ranks.trace import Trace
-from treeopt.search import Question, search
+from treeopt.search import search
 from treeopt.tree import DraftTree
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)

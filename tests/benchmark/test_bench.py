@@ -20,6 +20,7 @@ from treeopt.benchmark.lanes import Lane, run_side_by_side
 from treeopt.benchmark.result import Promise, Result
 from treeopt.benchmark.steps import fit_context, steps_csv
 from treeopt.benchmark.ways import CHAIN, PLAIN, PLAN, Way
+from treeopt.choice import Priced
 from treeopt.compare import Comparison, Verdict
 from treeopt.cost.steps.reading import read_steps
 from treeopt.decode.record import Text, record_trace
@@ -27,7 +28,6 @@ from treeopt.decode.rules import rule_named
 from treeopt.errors import InputError
 from treeopt.ranks.intervals import Interval
 from treeopt.ranks.trace import Trace
-from treeopt.search import Priced
 
 WAYS = (
     Way(names=(PLAIN,), tree=DraftTree(())),

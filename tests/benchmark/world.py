@@ -9,18 +9,19 @@ from typing import Any
 import numpy as np
 from decode.models import noisy, toy
 
+from treeopt.arrays import FloatArray
 from treeopt.benchmark.lanes import Lane, Subject
 from treeopt.benchmark.result import Cell, Residual
 from treeopt.benchmark.ways import Way
-from treeopt.cost.base import FloatArray, IntLike, StepCost
+from treeopt.choice import Priced
+from treeopt.cost.base import IntLike, StepCost
 from treeopt.decode.decoder import Decoding
 from treeopt.decode.toy import ToyTransformer
+from treeopt.evidence import Evidence, Part
 from treeopt.plan_bucket import Estimate
 from treeopt.ranks.paths import PathCounts
 from treeopt.ranks.profile import Conditions, RankProfile
 from treeopt.ranks.trace import Trace
-from treeopt.search import Priced
-from treeopt.settle import Evidence, Part
 from treeopt.tree import DraftTree
 
 STEP_S, TOKEN_S = 0.01, 0.0005

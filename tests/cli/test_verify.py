@@ -15,7 +15,7 @@ import yaml
 from plans import bucket_of, plan_of
 
 from treeopt.decode.dump import FORMAT
-from treeopt.engines.dynamic_tree import Triple
+from treeopt.dynamic_tree import Triple
 from treeopt.plan import Plan
 from treeopt.tree import DraftTree
 

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from treeopt.arrays import IntArray
 from treeopt.collect.guesses import DenseGuesses, Guesses
 from treeopt.collect.models import Probabilities
 from treeopt.collect.record import Document, Recorder, Rows
 from treeopt.collect.settings import Settings
 from treeopt.errors import FileFormatError, InputError
-from treeopt.ranks.model import IntArray
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch and transformers warn of their own plans
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from conformance.wheels import needs_conformance, text, wheel
+from engines.routing import key_at
 from engines.samples import INTENT, chain
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine
 from treeopt.engines.schedule import Schedule, Step, chain_length
-from treeopt.engines.sglang import default_capture_sizes, key_at
+from treeopt.engines.sglang import default_capture_sizes
 
 pytestmark = needs_conformance
 _STANDINS = {

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from conformance.sglang_code import own_modules, spec_utils
 from conformance.wheels import needs_conformance
-from engines.test_dynamic_tree import LIMITS, Steps, drafter
 from oracles import TableModel
+from test_dynamic_tree import LIMITS, Steps, check, drafter, searched
 
-from treeopt.engines.dynamic_tree import SGLANG, ModelValues, Triple, best_triple, dynamic_tree_shape
+from treeopt.dynamic_tree import SGLANG, Triple, dynamic_tree_shape
 from treeopt.engines.sglang_abi import decode
 from treeopt.tree import DraftTree
 
@@ -53,7 +53,7 @@ def test_search_equals_brute_force_with_the_engine_as_builder() -> None:
         rng = np.random.default_rng(1000 + seed)
         draft, accept = drafter(seed)
         cost = Steps(int(rng.integers(1, 40)), rng.uniform(0, 0.2), rng.uniform(0, 0.004))
-        batch, found = int(rng.integers(1, 9)), []
+        batch, rates = int(rng.integers(1, 9)), {}
         for s in range(1, LIMITS.steps + 1):
             for k in range(1, LIMITS.topk + 1):
                 lists = drafted(code, draft, s, k)
@@ -66,9 +66,5 @@ def test_search_equals_brute_force_with_the_engine_as_builder() -> None:
                         assert dynamic_tree_shape(draft, Triple(s, k, n)) == DraftTree(tuple(paths))
                     widths = np.array([1] + [k] * (s - 1))
                     value = batch * (1.0 + sum(map(accept.f, paths)))
-                    found.append((value / float(cost.step_time_s(batch, n, s, widths, 0)), Triple(s, k, n)))
-        values = ModelValues.of(accept, LIMITS, draft=draft)
-        best = best_triple(SGLANG, values, cost, batch=batch, context=0, limits=LIMITS)
-        rate = max(rate for rate, _ in found)
-        assert best.tokens_per_s == pytest.approx(rate, rel=1e-12)
-        assert best.triple in [triple for r, triple in found if r >= rate * (1 - 1e-12)]
+                    rates[Triple(s, k, n)] = value / float(cost.step_time_s(batch, n, s, widths, 0))
+        check(searched(SGLANG, draft, accept, cost, batch), rates)

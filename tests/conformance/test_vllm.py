@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from conformance.wheels import needs_conformance, text, wheel
+from engines.routing import parse_ranges
 from engines.samples import INTENT, chain
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,6 @@ from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine
 from treeopt.engines.schedule import Schedule, Step, chain_length
-from treeopt.engines.vllm import parse_ranges
 from treeopt.errors import InputError
 
 KEY = "num_speculative_tokens_per_batch_size"

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from model_steps import step_of
 
+from treeopt.arrays import FloatArray
 from treeopt.cost import EngineSteps, ModelStep, Ngram
-from treeopt.cost.base import FloatArray
 from treeopt.cost.cliff import cliff
 
 

@@ -11,7 +11,6 @@ import pytest
 from shared import SHARED, needs_shared
 
 from treeopt.cost import Experts
-from treeopt.errors import InputError
 
 QWEN = Experts(count=128, per_token=8, intermediate=768, shared_intermediate=0, dense_layers=0)
 
@@ -46,21 +45,6 @@ def test_skew_makes_fewer_distinct_visits() -> None:
     visited = [float(replace(QWEN, skew=skew).visited(np.array(16.0))) for skew in (0.0, 0.5, 1.0, 2.0)]
     assert visited == sorted(visited, reverse=True)
     assert visited[0] == pytest.approx(128 * (1 - (120 / 128) ** 16))
-
-
-def test_a_measured_number_of_visits_gives_the_skew() -> None:
-    # 41 distinct experts for 16 tokens of 8: popularity is far from balanced (82.3)
-    found = QWEN.with_visits(16, 41.0)
-    assert found.visited(np.array(16.0)) == pytest.approx(41.0, rel=1e-9)
-    assert found.visited(np.array(64.0)) < 128 * (1 - (120 / 128) ** 64)
-    assert QWEN.with_visits(16, float(QWEN.visited(np.array(16.0)))).skew == pytest.approx(0.0, abs=1e-6)
-
-
-@pytest.mark.parametrize("visited", [7.0, 83.0])
-def test_visits_that_no_popularity_makes_are_refused(visited: float) -> None:
-    with pytest.raises(InputError, match=f"16 tokens cannot visit {visited:g} of 128 experts") as caught:
-        QWEN.with_visits(16, visited)
-    assert "to 82.4" in caught.value.hint
 
 
 @needs_shared

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from profiling.toy import MODEL
 
+from treeopt.arrays import FloatArray
 from treeopt.cost import Dtype, ModelStep, Ngram, OperatorTimes, operators
-from treeopt.cost.base import FloatArray
 from treeopt.cost.fits.families import gemm_work
 from treeopt.cost.forward import Forward
 from treeopt.cost.gemm import Gemm

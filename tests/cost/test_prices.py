@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from model_steps import jagged_step_of
 
+from treeopt.arrays import FloatArray
 from treeopt.cost import Dtype, ModelStep, OperatorTimes, Term
-from treeopt.cost.base import FloatArray
 from treeopt.cost.gemm import Gemm
 
 

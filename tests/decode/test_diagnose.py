@@ -11,7 +11,7 @@ import pytest
 
 from treeopt.decode.diagnose import Unchecked, checkable, diagnose, remarks, unchecked
 from treeopt.decode.dump import FORMAT, StepDump, load_dump
-from treeopt.engines.dynamic_tree import Triple
+from treeopt.dynamic_tree import Triple
 from treeopt.errors import FileFormatError, InputError
 from treeopt.tree import DraftTree
 

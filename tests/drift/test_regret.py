@@ -15,8 +15,9 @@ from treeopt.frontier import Limits
 from treeopt.inputs import Inputs, Names, load_inputs
 from treeopt.plan import Plan
 from treeopt.planner import make_plan
+from treeopt.question import Question
 from treeopt.ranks.model import path_probabilities
-from treeopt.search import Question, price_tree, search
+from treeopt.search import price_tree, search
 from treeopt.tree import DraftTree
 
 

@@ -9,7 +9,7 @@ from drift.logs import sglang_line, trtllm_iteration, vllm_line, vllm_throughput
 from shared import SHARED, needs_shared
 
 from treeopt.drift.windows import Window, pooled, read_windows
-from treeopt.ranks.importers.files import SourceFile
+from treeopt.source_files import SourceFile
 
 
 def windows(tmp_path: Path, text: str, kind: str) -> list[Window]:

@@ -9,11 +9,11 @@ from engines.samples import BINARY, CHAIN, EAGLE, INTENT, TRIPLE, chain
 from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.importing import import_file
-from treeopt.engines.limits import has_leading_parents
 from treeopt.engines.registry import ENGINES, find_engine
 from treeopt.engines.schedule import OFF, Schedule, Step, chain_length
 from treeopt.errors import InputError
 from treeopt.plan import Plan
+from treeopt.shapes import has_leading_parents
 from treeopt.tree import DraftTree
 
 GOLDEN = Path(__file__).parent / "golden"

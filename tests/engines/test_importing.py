@@ -9,7 +9,7 @@ from engines.samples import BINARY, CHAIN, EAGLE, INTENT, TRIPLE, chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treeopt.engines.dynamic_tree import Triple
+from treeopt.dynamic_tree import Triple
 from treeopt.engines.importing import import_file, load_drafts, parse_spec
 from treeopt.engines.registry import find_engine
 from treeopt.engines.schedule import OFF

@@ -7,10 +7,10 @@ from engines.samples import EAGLE, chain, shared_trees
 from oracles import all_trees
 from shared import needs_shared
 
-from treeopt.engines.dynamic_tree import OPENVINO, SGLANG, TENSORRT_LLM, Triple, TripleRule
-from treeopt.engines.limits import ChainLimits, TreeLimits, TripleLimits, as_triple, has_leading_parents, is_uniform
+from treeopt.dynamic_tree import OPENVINO, SGLANG, TENSORRT_LLM, Triple, TripleRule
+from treeopt.engines.limits import ChainLimits, TreeLimits, TripleLimits, as_triple
 from treeopt.engines.schedule import OFF
-from treeopt.engines.sglang import static_tree_limits
+from treeopt.shapes import has_leading_parents, is_uniform
 from treeopt.tree import DraftTree
 
 
@@ -102,14 +102,19 @@ def test_a_chain_is_a_triple_and_a_static_tree_is_none() -> None:
     assert "static" in (limits.refusal(EAGLE.only) or "")  # type: ignore[arg-type]
 
 
+def numbered_by_sglang(topk: int) -> TreeLimits:
+    """topk guesses for each of topk expanded nodes per level (sglang 0.5.23, `spec_utils.py`)."""
+    return TreeLimits(max_ranks=topk, max_expanded=topk, rank_gaps=True, min_depth=1)
+
+
 @needs_shared
 def test_how_many_published_trees_fit() -> None:
     """76 of 118 fit SGLang's numbering at k = 10, 46 at k = 8, 43 are uniform (counted with their own level sizes)."""
     trees = shared_trees()
     assert len(trees) == 118
-    fits = {k: sum(static_tree_limits(k).refusal(t) is None for t in trees.values()) for k in (8, 10)}
+    fits = {k: sum(numbered_by_sglang(k).refusal(t) is None for t in trees.values()) for k in (8, 10)}
     assert fits == {8: 46, 10: 76}
     assert sum(is_uniform(t) for t in trees.values()) == 43
-    assert static_tree_limits(10).refusal(trees["medusa_mc_sim_7b_63"]) is None
-    assert static_tree_limits(4).refusal(trees["eagle_mc_sim_7b_63"]) is None
-    assert static_tree_limits(9).refusal(trees["medusa_mc_sim_7b_63"]) is not None
+    assert numbered_by_sglang(10).refusal(trees["medusa_mc_sim_7b_63"]) is None
+    assert numbered_by_sglang(4).refusal(trees["eagle_mc_sim_7b_63"]) is None
+    assert numbered_by_sglang(9).refusal(trees["medusa_mc_sim_7b_63"]) is not None

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treeopt.documents import parse_document
-from treeopt.engines.dynamic_tree import Triple
+from treeopt.dynamic_tree import Triple
 from treeopt.engines.schedule import OFF, Schedule, Step, chain_length, in_words, parse_schedule
 from treeopt.errors import FileFormatError, InputError
 from treeopt.plan_file import parse_tree

@@ -6,16 +6,17 @@ from collections.abc import Callable
 
 import pytest
 from engines.conftest import Read
+from engines.routing import key_at
 from engines.samples import CHAIN, INTENT, TRIPLE, chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treeopt.engines.dynamic_tree import Triple
+from treeopt.dynamic_tree import Triple
 from treeopt.engines.exporting import Export, export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine
 from treeopt.engines.schedule import OFF, Schedule, Step, chain_length
-from treeopt.engines.sglang import capture_sizes_for, default_capture_sizes, effective_start, key_at
+from treeopt.engines.sglang import capture_sizes_for, default_capture_sizes, effective_start
 from treeopt.errors import InputError
 
 Refused = Callable[..., None]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from engines.conftest import Read
+from engines.routing import VLLM_SCHEDULE, parse_ranges
 from engines.samples import BINARY, CHAIN, EAGLE, INTENT, chain
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,12 +15,10 @@ from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine
 from treeopt.engines.schedule import OFF, Schedule, Step, chain_length
 from treeopt.engines.source import parse_source
-from treeopt.engines.vllm import VLLM, parse_ranges
 from treeopt.errors import FileFormatError, InputError
 from treeopt.tree import DraftTree
 
 Refused = Callable[..., None]
-_SCHEDULE = next(form for form in VLLM.supports[0].formats if form.name == "schedule")
 KEY = "num_speculative_tokens_per_batch_size"
 
 
@@ -115,7 +114,7 @@ def test_gaps_caps_and_order(read: Read) -> None:
 
 
 def test_what_vllm_does_without_saying_so_is_noted() -> None:
-    found = _SCHEDULE.read(
+    found = VLLM_SCHEDULE.read(
         parse_source(f'{{"num_speculative_tokens": 3, "{KEY}": [[6, 9, 1], [1, 4, 5], [10, 12, 2]]}}', name="f")
     )
     assert found is not None

@@ -8,13 +8,10 @@ from traces import shipped_trace, shuffled
 from treeopt.ranks import intervals
 from treeopt.ranks.intervals import (
     Interval,
-    Sufficiency,
     bootstrap_tokens,
     counted_interval,
-    data_sufficiency,
     independent_difference,
     interval_of,
-    paired_difference,
     tokens_interval,
 )
 from treeopt.ranks.paths import PathCount, PathCounts
@@ -101,8 +98,6 @@ def test_drawing_in_chunks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 def test_few_documents_give_no_interval() -> None:
     sample = documents(np.random.default_rng(4), 7)
     assert tokens_interval(sample) is None
-    assert paired_difference(sample, sample) is None
-    assert data_sufficiency(sample, sample) is None
     unused = of_sums(np.append(sample.tokens, [0, 0]), np.append(sample.steps, [0, 0]))
     assert tokens_interval(unused) is None  # documents too short to be replayed count as none
 
@@ -110,12 +105,14 @@ def test_few_documents_give_no_interval() -> None:
 def test_pairing_by_document() -> None:
     trace = shipped_trace()
     chain, tree = replay(trace, DraftTree.chain(3)), replay(trace, DraftTree(((0,), (1,), (0, 0))))
-    paired, apart = paired_difference(tree, chain), independent_difference(tree, chain)
+    drawn = bootstrap_tokens([tree, chain, tree])
+    paired = interval_of(drawn[:, 0] - drawn[:, 1], trace.documents)
+    apart = independent_difference(tree, chain)
     assert paired is not None
     assert apart is not None
     assert paired.half_width < apart.half_width / 2
     assert paired.low < tree.tokens_per_step - chain.tokens_per_step < paired.high
-    assert paired_difference(tree, tree) == Interval(0.0, 0.0)
+    assert (drawn[:, 0] == drawn[:, 2]).all()
 
 
 def test_the_order_of_documents_changes_nothing() -> None:
@@ -123,19 +120,6 @@ def test_the_order_of_documents_changes_nothing() -> None:
     other = shuffled(trace, np.random.default_rng(0).permutation(trace.documents).tolist())
     tree = DraftTree.chain(3)
     assert tokens_interval(replay(trace, tree)) == tokens_interval(replay(other, tree))
-
-
-def test_data_sufficiency() -> None:
-    found = Sufficiency(documents=40, half_width_tokens=0.08, resolvable_tokens=0.03)
-    assert found.half_width_at(4) == pytest.approx(0.04)
-    assert found.documents_for(0.01) == 360
-    trace = shipped_trace()
-    chain, tree = replay(trace, DraftTree.chain(3)), replay(trace, DraftTree(((0,), (1,), (0, 0))))
-    found = data_sufficiency(tree, chain)
-    paired = paired_difference(tree, chain)
-    assert found is not None
-    assert paired is not None
-    assert (found.documents, found.resolvable_tokens) == (160, paired.half_width)
 
 
 def test_a_table_of_one_rank_has_the_binomial_interval() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from plans import bucket_of, plan_of
 
-from treeopt.engines.dynamic_tree import Triple
+from treeopt.dynamic_tree import Triple
 from treeopt.errors import InputError, UnknownNameError
 from treeopt.plan import Plan
 from treeopt.runtime import Hysteresis, Runtime, Tables, load_runtime

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from treeopt.arrays import FloatArray
+from treeopt.choice import Priced
 from treeopt.cost.base import StepCost
+from treeopt.evidence import Evidence
 from treeopt.plan_bucket import Estimate
 from treeopt.ranks.intervals import interval_of
-from treeopt.ranks.model import FloatArray
-from treeopt.search import Priced, price_tree
-from treeopt.settle import Evidence
+from treeopt.search import price_tree
 from treeopt.tree import DraftTree
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from treeopt.benchmark.lanes import Subject
 from treeopt.benchmark.texts import PROMPTS
@@ -22,7 +22,6 @@ from treeopt.decode.rules import rule_named
 from treeopt.errors import InputError, UnknownNameError
 from treeopt.plan import Plan
 
-Clock = Literal["wall", "cpu"]
 CLOCKS: Final[dict[str, Callable[[], float]]] = {"wall": time.perf_counter, "cpu": time.process_time}
 # What a plan's dtype is called where models are loaded; weights in other formats are loaded as they are.
 _LOADED_AS: Final = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}

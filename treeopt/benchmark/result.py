@@ -10,10 +10,10 @@ import numpy as np
 from treeopt.benchmark.forecast import Forecast
 from treeopt.benchmark.sample import Drawn, Sample
 from treeopt.benchmark.ways import Way
+from treeopt.choice import Priced
 from treeopt.compare import Comparison, Verdict
 from treeopt.plan_bucket import Estimate
 from treeopt.ranks.intervals import Interval
-from treeopt.search import Priced
 from treeopt.tree import DraftTree
 
 FORMAT: Final = "treeopt.bench/1"

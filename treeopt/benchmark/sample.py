@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from treeopt.arrays import FloatArray
 from treeopt.benchmark.lanes import Pass, Subject
 from treeopt.errors import InputError
 from treeopt.plan_bucket import Estimate
 from treeopt.ranks.intervals import REPLICATES, bootstrap_tokens, interval_of
-from treeopt.ranks.model import FloatArray
 from treeopt.ranks.replay import Replay
 
 _BLOCKS: Final = 16  # a pass is cut into so many, if every way has enough steps for it

@@ -98,7 +98,7 @@ def _whole_lines(content: str | bytes) -> str | bytes:
 
 
 def _loss(loss: Loss) -> str:
-    from treeopt.engines.schedule import batches_in_words
+    from treeopt.buckets import batches_in_words
 
     said = f"{batches_in_words(loss.batch_min, loss.batch_max)}: {loss.exported} for {loss.planned}"
     if loss.share is None:

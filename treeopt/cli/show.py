@@ -11,8 +11,9 @@ import typer
 from treeopt.cli.options import Json, PlanBatch
 
 if TYPE_CHECKING:
-    from treeopt.plan import Bucket, Plan
-    from treeopt.ranks.model import FloatArray
+    from treeopt.arrays import FloatArray
+    from treeopt.plan import Plan
+    from treeopt.plan_bucket import Bucket
     from treeopt.tree import DraftTree
 
 

@@ -6,12 +6,12 @@ from typing import Protocol
 
 import numpy as np
 
+from treeopt.arrays import IntArray
 from treeopt.collect.guesses import DenseGuesses, Guesses
 from treeopt.collect.medusa import MedusaDrafter
 from treeopt.collect.models import CausalModel, Encoder, Probabilities, check_exit, check_same_vocabulary
 from treeopt.collect.ngram import NgramDrafter
 from treeopt.collect.settings import Draft, Settings
-from treeopt.ranks.model import IntArray
 
 
 class Drafter(Protocol):

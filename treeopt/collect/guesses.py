@@ -7,8 +7,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.collect.models import Probabilities
-from treeopt.ranks.model import FloatArray, IntArray
 
 UNLISTED = -1
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from treeopt.arrays import IntArray
 from treeopt.collect.guesses import DenseGuesses, Guesses
 from treeopt.collect.models import CausalModel, as_probabilities
 from treeopt.errors import FileFormatError, InputError
 from treeopt.extras import require
-from treeopt.ranks.model import IntArray
 
 _FILES: Final = ("medusa_lm_head.safetensors", "medusa_lm_head.pt")
 _FORMAT: Final = (

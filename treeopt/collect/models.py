@@ -17,11 +17,11 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from treeopt.arrays import IntArray
 from treeopt.collect.prompts import Prompt
 from treeopt.documents import os_error
 from treeopt.errors import FileFormatError, InputError
 from treeopt.extras import require
-from treeopt.ranks.model import IntArray
 
 Probabilities = npt.NDArray[np.float32]
 Loaded = TypeVar("Loaded")

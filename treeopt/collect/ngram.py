@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
+from treeopt.arrays import IntArray
 from treeopt.collect.guesses import Guesses, Listed, ListedGuesses
-from treeopt.ranks.model import IntArray
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from treeopt.ranks.model import FloatArray
+from treeopt.arrays import FloatArray
 
 NONE_ACCEPTED = -1
 

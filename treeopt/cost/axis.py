@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from treeopt.cost.base import FloatArray, IntLike
+from treeopt.arrays import FloatArray
+from treeopt.cost.base import IntLike
 
 _MARKED: Final = 1 << 20
 

@@ -7,8 +7,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from treeopt.arrays import FloatArray
+
 IntLike = npt.NDArray[np.int64] | int
-FloatArray = npt.NDArray[np.float64]
 
 
 class StepCost(Protocol):

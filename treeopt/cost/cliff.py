@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from treeopt.cost.base import FloatArray
+from treeopt.arrays import FloatArray
 
 # How much longer counts, beyond what the tokens between account for.
 _LONGER: Final = 0.05

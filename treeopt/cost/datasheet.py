@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from treeopt.arrays import FloatArray
 from treeopt.cost import operators
 from treeopt.cost.attention import Attention
-from treeopt.cost.base import FloatArray
 from treeopt.cost.dtype import Dtype
 from treeopt.cost.experts import Experts
 from treeopt.cost.gemm import Gemm

@@ -9,16 +9,13 @@ from functools import cached_property, lru_cache
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.cost.axis import Axis
-from treeopt.cost.base import FloatArray
 from treeopt.cost.forward import Forward
 from treeopt.cost.gemm import Gemm
 from treeopt.cost.monotone import BLOCK, non_decreasing
 from treeopt.cost.timing import Family
-
-IntArray = npt.NDArray[np.int64]
 
 # Drafted keys beyond the prefix at which a pass's attention is priced; between two it is a straight line, as it is in
 # a roofline. No tree reaches the last.

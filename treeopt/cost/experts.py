@@ -5,18 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-
-from treeopt.cost.base import FloatArray
+from treeopt.arrays import FloatArray
 from treeopt.cost.config import size, size_or_none
-from treeopt.cost.fits.coverage import visited_experts
+from treeopt.cost.coverage import visited_experts
 from treeopt.cost.gemm import GatedFfn, Gemm, gated_ffn
 from treeopt.documents import Field
-from treeopt.errors import InputError
 
 # Beyond it the most popular experts take all tokens.
 MAX_SKEW: Final = 8.0
-_HALVINGS: Final = 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,25 +34,6 @@ class Experts:
     def visited(self, tokens: FloatArray) -> FloatArray:
         """`[...]` distinct experts of one layer that the tokens are expected to visit, each choosing on its own."""
         return visited_experts(tokens, self.count, self.per_token, self.skew)
-
-    def with_visits(self, tokens: int, visited: float) -> Experts:
-        """The same experts, as skewed as makes `tokens` tokens visit `visited` distinct ones, as was measured.
-
-        Raises:
-            InputError: more than balanced routing visits, or fewer than any popularity does.
-        """
-        low, high = 0.0, MAX_SKEW
-        at = np.array(float(tokens))
-        most, least = (float(replace(self, skew=skew).visited(at)) for skew in (low, high))
-        if not least <= visited <= most:
-            raise InputError(
-                f"{tokens} tokens cannot visit {visited:g} of {self.count} experts with {self.per_token} per token",
-                hint=f"give {least:.1f} to {most:.1f}, the mean number of distinct experts of one layer",
-            )
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if float(replace(self, skew=middle).visited(at)) > visited else (low, middle)
-        return replace(self, skew=(low + high) / 2)
 
     def router(self, hidden: int) -> Gemm:
         """The GEMM that scores the experts."""

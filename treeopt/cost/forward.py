@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from treeopt.cost.base import FloatArray
+from treeopt.arrays import FloatArray
 from treeopt.cost.dtype import Dtype
 from treeopt.cost.gemm import Gemm
 from treeopt.cost.model import ModelShape

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
+from treeopt.arrays import FloatArray
 from treeopt.cost.attention import Attention, GroupedAttention
-from treeopt.cost.base import FloatArray
 from treeopt.cost.dtype import Dtype
 from treeopt.cost.experts import Experts
 from treeopt.cost.fits import families

@@ -116,12 +116,11 @@ class ModelShape:
     @property
     def parameters(self) -> int:
         """All weights."""
-        return self._weights(self.experts.count if self.experts else 0)
-
-    @property
-    def active_parameters(self) -> int:
-        """The weights that one token meets, both embeddings counted, as model cards do."""
-        return self._weights(self.experts.per_token if self.experts else 0)
+        attention = sum(gemm.weights for gemm in self.attention.projections(self.hidden))
+        total = self.embedding_parameters + self.layers * attention + self.dense_layers * self.ffn.weights
+        if self.experts:
+            total += self.expert_layers * self.experts.weights(self.hidden, self.experts.count)
+        return total
 
     @property
     def embedding_parameters(self) -> int:
@@ -133,10 +132,6 @@ class ModelShape:
         layers = self.parameters - self.embedding_parameters
         kind = Dtype(dtype)
         return round(layers * kind.bytes_per_value + self.embedding_parameters * kind.wide.bytes_per_value)
-
-    def kv_bytes_per_token(self, dtype: str) -> int:
-        """KV cache of one token over all layers, the cache stored as `dtype`."""
-        return round(self.layers * self.attention.kv_values * Dtype(dtype).bytes_per_value)
 
     def shard(self, tp: int) -> ModelShape:
         """One GPU's part under tensor parallelism: heads, feed-forward width and vocabulary share out, hidden stays.
@@ -151,13 +146,6 @@ class ModelShape:
             attention=self.attention.shard(tp),
             experts=self.experts.shard(tp) if self.experts else None,
         )
-
-    def _weights(self, experts_per_layer: int) -> int:
-        attention = sum(gemm.weights for gemm in self.attention.projections(self.hidden))
-        total = self.embedding_parameters + self.layers * attention + self.dense_layers * self.ffn.weights
-        if self.experts:
-            total += self.expert_layers * self.experts.weights(self.hidden, experts_per_layer)
-        return total
 
 
 def load_model(path: Path) -> ModelShape:

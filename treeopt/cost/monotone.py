@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from treeopt.cost.base import FloatArray
+from treeopt.arrays import FloatArray
 
 # How many columns are fitted together. Every entry must depend on this block and on what comes before it only, or a
 # call with wider trees would price the narrow ones differently.

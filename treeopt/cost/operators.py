@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from treeopt.arrays import FloatArray
 from treeopt.cost.attention import Attention
-from treeopt.cost.base import FloatArray
 from treeopt.cost.dtype import Dtype
 from treeopt.cost.experts import Experts
 from treeopt.cost.gemm import Gemm

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
+from treeopt.arrays import FloatArray
 from treeopt.cost.axis import Axis
-from treeopt.cost.base import FloatArray
 from treeopt.cost.drafting import Drafting
 from treeopt.cost.engine import EngineSteps
 from treeopt.cost.forward import Forward

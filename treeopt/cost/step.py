@@ -9,8 +9,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from treeopt.arrays import FloatArray
 from treeopt.cost.axis import Axis
-from treeopt.cost.base import FloatArray, IntLike
+from treeopt.cost.base import IntLike
 from treeopt.cost.cliff import cliff
 from treeopt.cost.drafter import Drafter
 from treeopt.cost.dtype import Dtype

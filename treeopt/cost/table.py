@@ -6,13 +6,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from treeopt.cost.base import FloatArray, IntLike, StepCost
+from treeopt.arrays import FloatArray, IntArray
+from treeopt.cost.base import IntLike, StepCost
 from treeopt.errors import InputError
-
-IntArray = npt.NDArray[np.int64]
-
 
 _FAR: Final = 1 << 32  # beyond any K
 

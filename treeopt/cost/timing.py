@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from treeopt.arrays import FloatArray
 from treeopt.cost.attention import Attention
-from treeopt.cost.base import FloatArray
 from treeopt.cost.dtype import Dtype
 from treeopt.cost.experts import Experts
 from treeopt.cost.gemm import Gemm

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from treeopt.ranks.model import IntArray
+from treeopt.arrays import IntArray
 from treeopt.tree import DraftTree
 
 NOTHING: Final = -1

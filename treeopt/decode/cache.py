@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from treeopt.arrays import IntArray
 from treeopt.decode.step import Step
 from treeopt.extras import require
-from treeopt.ranks.model import IntArray
 
 _KEYS, _VALUES = 0, 1
 _ROUND_UP: Final = 64  # slots are added in runs of this many

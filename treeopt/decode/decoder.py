@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from treeopt.arrays import IntArray
 from treeopt.decode.batch import TreeBatch
 from treeopt.decode.cache import SlotCache
 from treeopt.decode.drafting import Draft, Drafter, draft
@@ -24,7 +25,6 @@ from treeopt.decode.rules import Rule, rule_named
 from treeopt.decode.step import prune, text_step, tree_step
 from treeopt.decode.verdicts import Evidence, Verdict, end_at
 from treeopt.errors import InputError
-from treeopt.ranks.model import IntArray
 from treeopt.tree import DraftTree
 
 TreeChoice = Callable[[Sequence[int]], Sequence[DraftTree]]

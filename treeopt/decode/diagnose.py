@@ -7,14 +7,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from treeopt.arrays import BoolArray, FloatArray
 from treeopt.decode.dump import StepDump
 from treeopt.decode.expected import Difference as Difference
 from treeopt.decode.expected import Expected
 from treeopt.decode.outcome import acceptance, emission, gathering, numbers, targets, text_of
 from treeopt.decode.step import prune
-from treeopt.engines.dynamic_tree import Triple
-from treeopt.ranks.model import FloatArray
-from treeopt.tree import BoolArray, DraftTree
+from treeopt.dynamic_tree import Triple
+from treeopt.tree import DraftTree
 
 _PARTNERS: Final[dict[str, tuple[str, ...]]] = {
     "target_tokens": ("tokens", "accepted"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.collect.ngram import NgramDrafter
 from treeopt.decode.batch import NOTHING, TreeBatch
 from treeopt.decode.cache import SlotCache
@@ -14,7 +15,6 @@ from treeopt.decode.drafting import Drafter, Level
 from treeopt.decode.models import Model, distributions
 from treeopt.decode.step import nodes_step, text_step
 from treeopt.extras import require
-from treeopt.ranks.model import FloatArray, IntArray
 
 
 class LogitGuesses:

@@ -8,10 +8,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.decode.batch import NOTHING, TreeBatch
 from treeopt.decode.draws import Draws, draw_siblings
 from treeopt.decode.rules import Siblings
-from treeopt.ranks.model import FloatArray, IntArray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -10,8 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from treeopt.ranks.model import FloatArray, IntArray
-from treeopt.tree import BoolArray
+from treeopt.arrays import BoolArray, FloatArray, IntArray
 
 
 class Draws(Protocol):

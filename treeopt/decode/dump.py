@@ -15,13 +15,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from treeopt.arrays import BoolArray, FloatArray, IntArray
 from treeopt.documents import os_error, read_document, write_atomically
-from treeopt.engines.dynamic_tree import Triple
+from treeopt.dynamic_tree import Triple
 from treeopt.errors import FileFormatError, TreeError
 from treeopt.npz import read_npz
 from treeopt.plan_file import check_format
-from treeopt.ranks.model import FloatArray, IntArray
-from treeopt.tree import MAX_PREFIX, BoolArray, DraftTree
+from treeopt.tree import MAX_PREFIX, DraftTree
 
 FORMAT: Final = "treeopt.dump/1"
 _HINT: Final = (

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from treeopt.arrays import BoolArray, IntArray
 from treeopt.decode.dump import StepDump
-from treeopt.engines.dynamic_tree import Triple
-from treeopt.ranks.model import IntArray
-from treeopt.tree import BoolArray, DraftTree
+from treeopt.dynamic_tree import Triple
+from treeopt.tree import DraftTree
 
 
 class Difference(NamedTuple):

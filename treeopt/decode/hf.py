@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from treeopt.arrays import IntArray
 from treeopt.collect.models import CausalModel
 from treeopt.decode.attention import Attention
 from treeopt.decode.cache import SlotCache
 from treeopt.decode.step import Step
 from treeopt.errors import InputError
 from treeopt.extras import require
-from treeopt.ranks.model import IntArray
 
 _ATTENTION_NAME: Final = "treeopt_step"
 

@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.decode.cache import SlotCache
 from treeopt.decode.step import Step
-from treeopt.ranks.model import FloatArray, IntArray
 
 
 class Model(Protocol):

@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.decode.dump import StepDump
 from treeopt.decode.expected import Difference, Expected
-from treeopt.ranks.model import FloatArray, IntArray
 
 _PROBABILITY_ERROR: Final = 1e-2  # relative; half precision and a gathering mistake are far apart
 

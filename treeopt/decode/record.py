@@ -11,11 +11,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from treeopt.arrays import IntArray
 from treeopt.decode.batch import NOTHING, TreeBatch
 from treeopt.decode.drafting import Drafter, Level
 from treeopt.decode.rules import Rule, Siblings
 from treeopt.errors import InputError
-from treeopt.ranks.model import IntArray
 from treeopt.ranks.trace import PAST_END, Trace
 from treeopt.tree import DraftTree
 

@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from treeopt.arrays import BoolArray, FloatArray, IntArray
 from treeopt.decode.batch import NOTHING, at
 from treeopt.decode.draws import Draws
 from treeopt.decode.verdicts import Evidence, Verdict, needed
-from treeopt.ranks.model import FloatArray, IntArray
-from treeopt.tree import BoolArray
 
 
 def reject(evidence: Evidence, draws: Draws, *, replacement: bool) -> Verdict:

@@ -8,11 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
+from treeopt.arrays import FloatArray
 from treeopt.decode.decoder import Decoder, Decoding, same_tree
 from treeopt.decode.drafting import Drafter
 from treeopt.decode.models import Model
 from treeopt.decode.reports import StepReport
-from treeopt.ranks.model import FloatArray
 from treeopt.tree import DraftTree
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from treeopt.arrays import BoolArray, IntArray
 from treeopt.decode.batch import TreeBatch
-from treeopt.ranks.model import IntArray
-from treeopt.tree import BoolArray, DraftTree
+from treeopt.tree import DraftTree
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

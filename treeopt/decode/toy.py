@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from treeopt.arrays import IntArray
 from treeopt.decode.attention import Attention, masked_attention
 from treeopt.decode.cache import SlotCache
 from treeopt.decode.step import Step
 from treeopt.extras import require
-from treeopt.ranks.model import IntArray
 
 _ROTARY_BASE: Final = 100.0  # short texts: positions must matter within a few tokens
 _NORM_EPSILON: Final = 1e-6

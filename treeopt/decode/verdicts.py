@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.decode.batch import NOTHING, Scalar, TreeBatch, at
-from treeopt.ranks.model import FloatArray, IntArray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -16,7 +16,7 @@ from enum import StrEnum
 from statistics import NormalDist
 from typing import Final
 
-from treeopt.ranks.model import FloatArray
+from treeopt.arrays import FloatArray
 
 ERROR_RATE: Final = 0.002
 POWER: Final = 0.95

@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from treeopt.arrays import FloatArray
 from treeopt.drift.change import DESIGN_EFFECT, Change, length_error
 from treeopt.drift.matching import Candidates, common_depths, planned_survival
 from treeopt.drift.measured import Measured
 from treeopt.drift.report import Compared, DepthChange
-from treeopt.plan import Bucket, Plan
+from treeopt.plan import Plan
+from treeopt.plan_bucket import Bucket
 from treeopt.ranks.conversions import conditional_from_survival
-from treeopt.ranks.intervals import Interval, counted_interval, tokens_interval
-from treeopt.ranks.model import FloatArray, expected_tokens, path_probabilities
+from treeopt.ranks.intervals import NORMAL_QUANTILE, Interval, counted_interval, tokens_interval
+from treeopt.ranks.model import expected_tokens, path_probabilities
 from treeopt.ranks.paths import PathCounts
 from treeopt.ranks.replay import replay
 from treeopt.ranks.table import DepthRanks
-
-_TWO_SIDED_95 = 1.959963984540054
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +130,7 @@ def _by_ranks(plan: Plan, source: Measured, bucket: Bucket, gate: float) -> Comp
         planned=bucket.expected_tokens.value,
         measured=measured,
         planned_error=planned_error(plan, bucket, planned_survival(bucket)),
-        measured_error=None if interval is None else interval.half_width / _TWO_SIDED_95 * effect**0.5,
+        measured_error=None if interval is None else interval.half_width / NORMAL_QUANTILE * effect**0.5,
         gate=gate,
     )
     return Compared(bucket=bucket, source=source, change=change)
@@ -141,7 +141,7 @@ def planned_error(plan: Plan, bucket: Bucket, survival: FloatArray) -> float | N
     tokens, facts = bucket.expected_tokens, dict(plan.ranks.facts)
     if tokens.low is not None and tokens.high is not None:
         by_document = facts.get("documents") is not None  # else it takes drafts for independent
-        whole = (tokens.high - tokens.low) / 2.0 / _TWO_SIDED_95 * (1.0 if by_document else DESIGN_EFFECT**0.5)
+        whole = (tokens.high - tokens.low) / 2.0 / NORMAL_QUANTILE * (1.0 if by_document else DESIGN_EFFECT**0.5)
         return whole * float(1.0 + np.sum(survival)) / tokens.value
     positions = facts.get("positions")
     return None if not positions else length_error(survival, float(positions))

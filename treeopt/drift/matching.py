@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from treeopt.arrays import FloatArray
 from treeopt.drift.measured import Measured
-from treeopt.plan import Bucket, Plan
-from treeopt.ranks.model import FloatArray
+from treeopt.plan import Plan
+from treeopt.plan_bucket import Bucket
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from treeopt.arrays import FloatArray
 from treeopt.drift.change import length_error
 from treeopt.drift.windows import Window, pooled, read_windows
 from treeopt.ranks.conversions import survival_from_conditional
 from treeopt.ranks.errors import NoDraftsError
 from treeopt.ranks.importers import Source, read_evidence
-from treeopt.ranks.importers.files import SourceFile
-from treeopt.ranks.model import FloatArray
 from treeopt.ranks.paths import PathCounts
 from treeopt.ranks.position import PositionSurvival
 from treeopt.ranks.profile import RankProfile, load_profile
 from treeopt.ranks.shard_files import is_trace
 from treeopt.ranks.table import DepthRanks
+from treeopt.source_files import SourceFile
 
 _MIXED: Final = 0.99  # fewer drafted tokens than this share of drafts x K: some drafts were shorter
 _HEAD_BYTES: Final = 4096

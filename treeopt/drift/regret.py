@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from treeopt.arrays import FloatArray, IntArray
+from treeopt.choice import Priced
 from treeopt.cost.base import StepCost
 from treeopt.drift.matching import planned_survival
 from treeopt.drift.report import Compared, Regret
@@ -13,35 +15,19 @@ from treeopt.inputs import Inputs
 from treeopt.plan import Plan
 from treeopt.question import Question, parse_objective
 from treeopt.ranks.conversions import conditional_from_survival
-from treeopt.ranks.model import FloatArray, IntArray, PathModel
-from treeopt.search import Priced, price_tree, search
+from treeopt.ranks.model import ModelOver, PathModel
+from treeopt.search import price_tree, search
 
 
 @dataclass(frozen=True)
-class Scaled:
+class Scaled(ModelOver):
     """A path model with every guess of a depth made likelier or less likely by one factor, `[D]` by depth.
 
     Counters of a running tree tell acceptance by depth, not by rank: that all ranks of a depth changed alike is this
     model's assumption. Depths beyond the factors take the last one.
     """
 
-    model: PathModel
     factors: FloatArray
-
-    @property
-    def depth(self) -> int:
-        """Of the model."""
-        return self.model.depth
-
-    @property
-    def ranks(self) -> int:
-        """Of the model."""
-        return self.model.ranks
-
-    @property
-    def product_form(self) -> bool:
-        """Of the model."""
-        return self.model.product_form
 
     def conditional(self, paths: IntArray) -> FloatArray:
         """The model's rows by the depth's factor, no row above 1 in all."""

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from treeopt.drift.change import Change, Verdict
 from treeopt.drift.measured import Measured
-from treeopt.plan import Bucket
+from treeopt.plan_bucket import Bucket
 
 
 class Kind(StrEnum):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from treeopt.ranks.importers.files import Line, SourceFile, find_mappings
+from treeopt.source_files import Line, SourceFile, find_mappings
 
 MIN_WINDOWS: Final = 5
 _STEPS: Final = re.compile(r"Adaptive spec params updated: steps \d+ -> (\d+)")

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from treeopt.buckets import batches_in_words
 from treeopt.engines.limits import ChainLimits, Limits, TreeLimits
-from treeopt.engines.schedule import OFF, Draft, Schedule, Step, batches_in_words, chain_length, in_words
+from treeopt.engines.schedule import OFF, Schedule, Step, chain_length, in_words
 from treeopt.errors import InputError
-from treeopt.plan import Bucket, Plan
+from treeopt.plan import Plan
+from treeopt.plan_bucket import Bucket
+from treeopt.shapes import Draft
 from treeopt.tree import DraftTree
 
 

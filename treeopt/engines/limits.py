@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
-from treeopt.engines.dynamic_tree import Triple, TripleRule
-from treeopt.engines.schedule import OFF, Draft, chain_length, in_words
+from treeopt.dynamic_tree import Triple, TripleRule
+from treeopt.engines.schedule import OFF, chain_length, in_words
 from treeopt.errors import InputError
+from treeopt.shapes import Draft, has_leading_parents, is_uniform
 from treeopt.tree import DraftTree
 
 
@@ -134,24 +133,6 @@ def as_triple(draft: Draft) -> Triple | None:
         return draft
     length = chain_length(draft)
     return Triple(length, 1, length + 1) if length else None
-
-
-def is_uniform(tree: DraftTree) -> bool:
-    """Whether all nodes of a depth have equally many children, ranked from 0."""
-    if tree.has_rank_gaps:
-        return False
-    counts = np.array([len(kids) for kids in tree.children])
-    return all(len(set(counts[tree.depths == depth])) == 1 for depth in range(tree.depth + 1))
-
-
-def has_leading_parents(tree: DraftTree) -> bool:
-    """Whether in every depth the nodes with grandchildren come before those with children only."""
-    parent = np.array([bool(kids) for kids in tree.children])
-    grand = np.array([any(parent[k] for k in kids) for kids in tree.children])
-    # Among the parents of a depth, once one has no grandchildren no later one has.
-    return all(
-        not np.any(np.diff(grand[parent & (tree.depths == depth)].astype(int)) > 0) for depth in range(tree.depth)
-    )
 
 
 def _rank_refusal(limits: TreeLimits, tree: DraftTree) -> str | None:

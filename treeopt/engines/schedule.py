@@ -8,10 +8,11 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from treeopt.documents import Document, Field, dump_yaml
-from treeopt.engines.dynamic_tree import Triple
+from treeopt.dynamic_tree import Triple
 from treeopt.errors import InputError
-from treeopt.plan_file import TREE_FORMAT, check_format, parse_triple, paths_at
-from treeopt.shapes import Draft as Draft
+from treeopt.plan_bucket_file import parse_triple, paths_at
+from treeopt.plan_file import TREE_FORMAT, check_format
+from treeopt.shapes import Draft
 from treeopt.tree import DraftTree
 
 FORMAT: Final = "treeopt.trees/1"
@@ -112,13 +113,6 @@ def in_words(draft: Draft) -> str:
     if isinstance(draft, Triple):
         return f"a dynamic tree ({draft.steps} steps, topk {draft.topk}, {draft.nodes} nodes)"
     return f"a tree of {len(draft)} nodes, depth {draft.depth}"
-
-
-def batches_in_words(batch_min: int, batch_max: int | None) -> str:
-    """A range of batch sizes as messages name it."""
-    if batch_max is None:
-        return f"batch {batch_min} and up"
-    return f"batch {batch_min}" if batch_min == batch_max else f"batch {batch_min}-{batch_max}"
 
 
 def parse_schedule(document: Document) -> Schedule:

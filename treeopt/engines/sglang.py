@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import json
 import shlex
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
-from treeopt.engines.dynamic_tree import SGLANG as RULE
-from treeopt.engines.dynamic_tree import Triple
+from treeopt.dynamic_tree import SGLANG as RULE
+from treeopt.dynamic_tree import Triple
 from treeopt.engines.format import Bug, Engine, Format, Found, Methods, Setup, Support, Written
-from treeopt.engines.limits import ChainLimits, TreeLimits, TripleLimits, as_triple
+from treeopt.engines.limits import ChainLimits, TripleLimits, as_triple
 from treeopt.engines.release import Release
-from treeopt.engines.schedule import OFF, Draft, Schedule, Step, chain_length
+from treeopt.engines.schedule import OFF, Schedule, Step, chain_length
 from treeopt.engines.source import Source
 from treeopt.errors import InputError
+from treeopt.shapes import Draft
 from treeopt.tree import DraftTree
 
 _METHODS: Final = Methods(
@@ -36,14 +37,6 @@ _ADAPTIVE_METHODS: Final = Methods(
 )
 _STEPS, _TOPK, _NODES = "speculative-num-steps", "speculative-eagle-topk", "speculative-num-draft-tokens"
 _PROOF: Final = "the log's 'Decode batch' lines have 'accept len', /metrics has sglang:spec_accept_length"
-
-
-def static_tree_limits(topk: int) -> TreeLimits:
-    """What SGLang's candidate numbering can express as a static tree, for a plugin that feeds one.
-
-    Source: sglang 0.5.23, `srt/speculative/spec_utils.py`: topk guesses for each of topk expanded nodes per level.
-    """
-    return TreeLimits(max_ranks=topk, max_expanded=topk, rank_gaps=True, min_depth=1)
 
 
 def default_capture_sizes(max_batch: int) -> tuple[int, ...]:
@@ -64,13 +57,6 @@ def effective_start(start: int, captured: Sequence[int]) -> int:
     """
     place = bisect_left(captured, start)
     return start if place == len(captured) else captured[place - 1] + 1 if place else 1
-
-
-def key_at(batch: int, keys: Sequence[int], captured: Sequence[int]) -> int:
-    """The key that a running batch size falls under; `captured` empty without CUDA graphs."""
-    place = bisect_left(captured, batch)
-    padded = captured[place] if place < len(captured) else batch
-    return keys[max(bisect_right(keys, padded) - 1, 0)]
 
 
 def _write_triple(schedule: Schedule, setup: Setup) -> Written:

@@ -20,8 +20,9 @@ from itertools import islice
 
 import numpy as np
 
+from treeopt.arrays import IntArray
+from treeopt.dynamic_tree import pool_size
 from treeopt.errors import InputError
-from treeopt.ranks.model import IntArray
 from treeopt.tree import DraftTree, RankPath
 
 
@@ -45,11 +46,6 @@ class FlatTree:
     beams: IntArray
     parent_list: IntArray
     selected: IntArray
-
-
-def pool_size(steps: int, topk: int) -> int:
-    """How many candidates a tree can be chosen from: k + (steps - 1) k^2."""
-    return topk + (steps - 1) * topk**2
 
 
 def encode(tree: DraftTree, *, topk: int, steps: int | None = None) -> FlatTree:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -75,11 +74,6 @@ def parse_source(text: str, *, name: str) -> Source:
     inline = next((flags[key] for key in _INLINE if key in flags), None)
     document = None if inline is None else parse_document(inline, name=name, what="configuration")
     return Source(name=name, document=document, flags=flags)
-
-
-def only_keys(found: Field, keys: Iterable[str]) -> bool:
-    """Whether all of the keys stand in a mapping."""
-    return all(key in found.value for key in keys)
 
 
 def pairs(found: Field) -> dict[Any, Any]:

@@ -12,15 +12,16 @@ import ast
 from typing import Any, Final
 
 from treeopt.documents import Field, dump_yaml
-from treeopt.engines.dynamic_tree import TENSORRT_LLM as RULE
-from treeopt.engines.dynamic_tree import Triple
+from treeopt.dynamic_tree import TENSORRT_LLM as RULE
+from treeopt.dynamic_tree import Triple
 from treeopt.engines.format import Bug, Engine, Format, Found, Methods, Setup, Support, Written
 from treeopt.engines.limits import ChainLimits, TreeLimits, TripleLimits, as_triple
 from treeopt.engines.release import Release
-from treeopt.engines.schedule import OFF, Draft, Schedule, Step, chain_length
+from treeopt.engines.schedule import OFF, Schedule, Step, chain_length
 from treeopt.engines.source import Source, pairs
 from treeopt.errors import InputError
-from treeopt.plan_file import paths_at
+from treeopt.plan_bucket_file import paths_at
+from treeopt.shapes import Draft
 from treeopt.tree import DraftTree
 
 _METHODS: Final = Methods(

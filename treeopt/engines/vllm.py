@@ -14,14 +14,14 @@ import json
 import shlex
 from typing import Any, Final
 
-from treeopt.documents import Field, parse_document
+from treeopt.documents import Field
 from treeopt.engines.format import DRAFTER, Bug, Engine, Format, Found, Methods, Setup, Support, Written
 from treeopt.engines.limits import ChainLimits, TreeLimits
 from treeopt.engines.release import Release
 from treeopt.engines.schedule import OFF, Schedule, Step, chain_length
 from treeopt.engines.source import Source
 from treeopt.errors import InputError
-from treeopt.plan_file import paths_at
+from treeopt.plan_bucket_file import paths_at
 from treeopt.tree import DraftTree
 
 _METHODS: Final = Methods(
@@ -209,15 +209,6 @@ def _graph_sizes(ranges: list[list[int]]) -> tuple[int, ...]:
         spaced = {n for n in (1, 2, 4, *range(8, 256, 8), *range(256, high + 1, 16)) if low <= n <= high}
         sizes |= {n * (length + 1) for n in spaced | {low, high}}
     return tuple(sorted(sizes))
-
-
-def parse_ranges(text: str, *, cap: int | None = None) -> Schedule:
-    """The schedule that vLLM makes of a list of [first batch, last batch, length].
-
-    Raises:
-        FileFormatError: what vLLM would refuse when it starts, or convert without a word.
-    """
-    return _found(parse_document(text, name="schedule", what="vLLM schedule").root, cap).schedule
 
 
 _TREES: Final = TreeLimits(uniform=True, min_depth=1)

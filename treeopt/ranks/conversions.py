@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from treeopt.ranks.model import FloatArray
+from treeopt.arrays import FloatArray
 
 
 def survival_from_conditional(conditional: FloatArray) -> FloatArray:
@@ -42,11 +42,6 @@ def accepted_from_survival(survival: FloatArray, drafts: float) -> FloatArray:
 def accepted_from_histogram(histogram: FloatArray) -> FloatArray:
     """`[D + 1]` h to `[D]` n: a draft with j tokens accepted counts for every position up to j."""
     return np.cumsum(histogram[::-1])[::-1][1:]
-
-
-def histogram_from_accepted(accepted: FloatArray, drafts: float) -> FloatArray:
-    """`[D]` n to `[D + 1]` h."""
-    return -np.diff(np.concatenate([[drafts], accepted, [0.0]]))
 
 
 def ranks_from_cumulative(cumulative: FloatArray) -> FloatArray:
@@ -93,11 +88,6 @@ def nodes_from_draft_tokens(draft_tokens: int) -> int:
 def fraction_from_percent(percent: float) -> float:
     """43.71 to 0.4371."""
     return percent / 100.0
-
-
-def percent_from_fraction(fraction: float) -> float:
-    """0.4371 to 43.71."""
-    return fraction * 100.0
 
 
 def mean_from_constant(conditional: float, draft_tokens: int) -> float:

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.ranks.errors import EvidenceError
-from treeopt.ranks.model import FloatArray, IntArray, non_increasing
+from treeopt.ranks.model import non_increasing
 from treeopt.ranks.replay import Replay, replay, replay_accepted
 from treeopt.ranks.trace import Trace
 from treeopt.tree import DraftTree

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from treeopt.ranks.model import FloatArray, non_increasing, path_probabilities
+from treeopt.arrays import FloatArray
+from treeopt.ranks.model import non_increasing, path_probabilities
 from treeopt.ranks.paths import PathCounts
 from treeopt.ranks.replay import Replay
 from treeopt.ranks.smoothing import SmoothedPaths
@@ -25,7 +25,7 @@ from treeopt.ranks.table import DepthRanks
 from treeopt.tree import DraftTree
 
 CONFIDENCE = 0.95
-_NORMAL_QUANTILE = 1.959963984540054  # of the normal distribution at (1 + CONFIDENCE) / 2
+NORMAL_QUANTILE = 1.959963984540054  # of the normal distribution at (1 + CONFIDENCE) / 2
 REPLICATES = 1000
 MIN_DOCUMENTS = 8  # below, the expanded percentiles are further out than 1,000 replicates can tell
 _CHUNK_CELLS = 1 << 23
@@ -48,39 +48,10 @@ class Interval(NamedTuple):
         return self.low <= 0.0 <= self.high
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sufficiency:
-    """How far a trace carries.
-
-    Args:
-        documents: how many it has.
-        half_width_tokens: half the interval of E.
-        resolvable_tokens: the smallest difference in E between the two compared trees that would not be a tie.
-    """
-
-    documents: int
-    half_width_tokens: float
-    resolvable_tokens: float
-
-    def half_width_at(self, factor: float) -> float:
-        """Half the interval of E with `factor` times the documents: it shrinks with the square root."""
-        return self.half_width_tokens / math.sqrt(factor)
-
-    def documents_for(self, difference_tokens: float) -> int:
-        """How many documents would resolve this difference between the two trees."""
-        return math.ceil(self.documents * (self.resolvable_tokens / difference_tokens) ** 2)
-
-
 def tokens_interval(replay: Replay, *, replicates: int = REPLICATES, seed: int = 0) -> Interval | None:
     """The interval of `replay.tokens_per_step`; None below `MIN_DOCUMENTS` documents."""
     drawn = bootstrap_tokens([replay], replicates=replicates, seed=seed)
     return interval_of(drawn[:, 0], _documents(replay))
-
-
-def paired_difference(a: Replay, b: Replay, *, replicates: int = REPLICATES, seed: int = 0) -> Interval | None:
-    """The interval of E(a) - E(b) on the same documents of the same trace; None below `MIN_DOCUMENTS`."""
-    drawn = bootstrap_tokens([a, b], replicates=replicates, seed=seed)
-    return interval_of(drawn[:, 0] - drawn[:, 1], _documents(a))
 
 
 def independent_difference(a: Replay, b: Replay, *, replicates: int = REPLICATES, seed: int = 0) -> Interval | None:
@@ -89,18 +60,6 @@ def independent_difference(a: Replay, b: Replay, *, replicates: int = REPLICATES
         bootstrap_tokens([replay], replicates=replicates, seed=(seed, side)) for side, replay in enumerate((a, b))
     )
     return interval_of((first - second)[:, 0], min(_documents(a), _documents(b)))
-
-
-def data_sufficiency(tree: Replay, rival: Replay) -> Sufficiency | None:
-    """What the trace can tell apart, judged by the paired difference between a tree and its rival."""
-    own, difference = tokens_interval(tree), paired_difference(tree, rival)
-    if own is None or difference is None:
-        return None
-    return Sufficiency(
-        documents=_documents(tree),
-        half_width_tokens=own.half_width,
-        resolvable_tokens=difference.half_width,
-    )
 
 
 def bootstrap_tokens(
@@ -203,7 +162,7 @@ def _student_quantile(freedom: int) -> float:
 
     scipy.special has it exactly, but its import alone takes longer than a whole search.
     """
-    z = _NORMAL_QUANTILE
+    z = NORMAL_QUANTILE
     terms = (
         z,
         (z**3 + z) / 4,

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from treeopt.arrays import FloatArray
 from treeopt.errors import InputError
-from treeopt.ranks.model import FloatArray
 from treeopt.ranks.paths import PathCount, PathCounts
 from treeopt.ranks.position import PositionSurvival
 from treeopt.ranks.profile import Conditions, Evidence, RankProfile, differs, stated

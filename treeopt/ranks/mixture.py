@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from treeopt.ranks.model import FloatArray, IntArray, PathModel
+from treeopt.arrays import FloatArray, IntArray
+from treeopt.ranks.model import PathModel
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.tree import DraftTree
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 class PathModel(Protocol):
@@ -34,6 +32,32 @@ class PathModel(Protocol):
 
     def conditional(self, paths: IntArray) -> FloatArray:
         """`[n, d]` rank paths of one depth to `[n, K]` probabilities of each rank at depth d + 1."""
+
+
+@dataclass(frozen=True)
+class ModelOver:
+    """A path model that is another one but for what its subclass changes."""
+
+    model: PathModel
+
+    @property
+    def depth(self) -> int:
+        """See `PathModel`."""
+        return self.model.depth
+
+    @property
+    def ranks(self) -> int:
+        """See `PathModel`."""
+        return self.model.ranks
+
+    @property
+    def product_form(self) -> bool:
+        """See `PathModel`."""
+        return self.model.product_form
+
+    def conditional(self, paths: IntArray) -> FloatArray:
+        """See `PathModel`."""
+        return self.model.conditional(paths)
 
 
 def path_probabilities(model: PathModel, tree: DraftTree) -> FloatArray:

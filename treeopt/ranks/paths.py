@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.ranks.errors import EvidenceError
-from treeopt.ranks.model import FloatArray, IntArray
 from treeopt.tree import RankPath
 
 MISS = 0  # the right token was beyond the recorded ranks

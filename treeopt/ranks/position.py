@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
+from treeopt.arrays import FloatArray
 from treeopt.ranks.conversions import (
     accepted_from_survival,
     conditional_from_survival,
@@ -20,7 +21,6 @@ from treeopt.ranks.conversions import (
     survival_from_conditional,
 )
 from treeopt.ranks.errors import EvidenceError
-from treeopt.ranks.model import FloatArray
 from treeopt.ranks.table import DepthRankModel
 
 MAX_DRAFT_TOKENS = 1024  # far above what any engine drafts, far below what an absurd number would allocate

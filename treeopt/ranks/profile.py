@@ -9,11 +9,12 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from treeopt.arrays import FloatArray
 from treeopt.documents import Document, Field, read_document
 from treeopt.errors import InputError
 from treeopt.ranks.conversions import with_bonus
 from treeopt.ranks.errors import EvidenceError
-from treeopt.ranks.model import FloatArray, PathModel
+from treeopt.ranks.model import PathModel
 from treeopt.ranks.paths import MAX_RANKS, PathCount, PathCounts
 from treeopt.ranks.position import MAX_DRAFT_TOKENS, MeanLength, PositionSurvival
 from treeopt.ranks.rules import read_rule

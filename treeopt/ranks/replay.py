@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.errors import InputError
 from treeopt.ranks.errors import EvidenceError
-from treeopt.ranks.model import FloatArray, IntArray
 from treeopt.ranks.trace import Trace
 from treeopt.tree import DraftTree
 

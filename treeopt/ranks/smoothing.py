@@ -19,7 +19,8 @@ from functools import cached_property
 
 import numpy as np
 
-from treeopt.ranks.model import FloatArray, IntArray, non_increasing
+from treeopt.arrays import FloatArray, IntArray
+from treeopt.ranks.model import non_increasing
 from treeopt.ranks.paths import PathCounts
 
 # Prior observations to choose among: from "trust a single count" to "the path tells nothing new".

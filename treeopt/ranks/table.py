@@ -7,8 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.ranks.errors import EvidenceError
-from treeopt.ranks.model import FloatArray, IntArray, non_increasing
+from treeopt.ranks.model import non_increasing
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,13 +13,12 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from treeopt.arrays import BoolArray, FloatArray, IntArray
 from treeopt.catalog import file_sha256
 from treeopt.errors import FileFormatError
 from treeopt.npz import open_npz, read_header
 from treeopt.ranks.errors import EvidenceError
-from treeopt.ranks.model import FloatArray, IntArray
 from treeopt.ranks.paths import PathCounter, PathCounts
-from treeopt.tree import BoolArray
 
 CHUNK_ROWS = 1 << 20
 PAST_END = -2

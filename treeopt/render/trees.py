@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from treeopt.ranks.model import FloatArray
+from treeopt.arrays import FloatArray
 from treeopt.render.text import plain_table
 from treeopt.tree import DraftTree
 

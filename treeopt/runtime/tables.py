@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from treeopt.arrays import BoolArray, IntArray
 from treeopt.errors import InputError
-from treeopt.tree import BoolArray, DraftTree, IntArray
+from treeopt.tree import DraftTree
 
 
 @dataclass(frozen=True, kw_only=True)

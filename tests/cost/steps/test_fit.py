@@ -12,9 +12,9 @@ from shared import needs_shared
 from smooth_h100 import CONTEXT, SmoothH100, vllm_rows
 
 from treeopt.cost.steps.fit import CONSTANTS, MIN_ROWS, fit_engine_steps
-from treeopt.cost.steps.served import ServedStep, chain_widths
+from treeopt.cost.steps.served import ServedStep, drafted_widths
 from treeopt.errors import FileFormatError, InputError
-from treeopt.ranks.importers.files import Line
+from treeopt.source_files import Line
 
 BATCHES, KS = (1, 16, 32, 64), (0, 1, 3, 5, 7)
 
@@ -34,7 +34,7 @@ def served(time_s: Callable[[int, int], float], batches: Iterable[int] = BATCHES
             batch=batch,
             nodes=K + 1,
             depth=K,
-            widths=chain_widths(K),
+            widths=drafted_widths(K),
             step_time_s=time_s(batch, K),
             place=Line(name="steps.csv", number=i, text="", complete=True),
         )

@@ -95,7 +95,7 @@ def test_a_forced_kind_says_what_it_missed(refusal, kind: str) -> None:
 
 
 def test_words_deep_in_a_log_and_across_chunks_are_found(read, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treeopt.ranks.importers.files.CHUNK_BYTES", 7)
+    monkeypatch.setattr("treeopt.source_files.CHUNK_BYTES", 7)
     assert read("startup\n" * 200 + V1).kind == "vllm-log"
     choice = {"idxs": [99], "new_tokens": [300], "alpha": [60], "alpha_num": [100]}
     assert read(json.dumps({"choices": [choice]}), name="a.jsonl").kind in ("eagle-alpha", "eagle-answers")

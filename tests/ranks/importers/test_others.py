@@ -89,9 +89,13 @@ def test_modelopt_profile(read) -> None:
     found = read(json.dumps(PROFILE, indent=1))
     evidence = found.profiles[0].evidence
     assert (evidence.drafts, evidence.accepted.tolist()) == (1000, [650.0, 440.0, 280.0])
-    assert found.sources[0].policy == (
-        "target org/target, drafter org/draft, temperature 0.0, dataset mtbench, sampling draft-starts"
-    )
+    assert found.profiles[0].conditions.known() == {
+        "target": "org/target",
+        "drafter": "org/draft",
+        "temperature": 0.0,
+        "dataset": "mtbench",
+        "sampling": "draft-starts",
+    }
     rates = read(json.dumps({**PROFILE, "acceptance_length_histogram": None})).profiles[0].evidence
     assert (rates.drafts, rates.survival.tolist()) == (None, [0.65, 0.44, 0.28])
 

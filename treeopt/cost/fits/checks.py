@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from treeopt.cost.base import FloatArray
+from treeopt.arrays import FloatArray
 from treeopt.cost.fits.families import SIZES
 from treeopt.cost.fits.rows import Rows
 from treeopt.cost.fits.sample import Mask, Sample

@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from treeopt.cost.base import FloatArray
-from treeopt.cost.fits.coverage import visited_experts
+from treeopt.arrays import FloatArray
+from treeopt.cost.coverage import visited_experts
 from treeopt.cost.fits.roofline import Tiling, Work
 from treeopt.cost.timing import Family
 

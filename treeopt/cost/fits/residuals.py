@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from treeopt.cost.base import FloatArray
+from treeopt.arrays import FloatArray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from treeopt.cost.base import FloatArray
+from treeopt.arrays import FloatArray
 from treeopt.cost.fits.families import SIZES
 from treeopt.cost.timing import Family
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from treeopt.cost.base import FloatArray
+from treeopt.arrays import FloatArray
 from treeopt.cost.fits.residuals import Residuals
 from treeopt.cost.fits.roofline import Roofline, Tiling, Work
 

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from treeopt.cost.base import FloatArray
+from treeopt.arrays import FloatArray
 from treeopt.cost.fits import families
 from treeopt.cost.fits.families import VALUE_BYTES
 from treeopt.cost.fits.roofline import Tiling, Work

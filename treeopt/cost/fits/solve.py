@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from treeopt.cost.base import FloatArray
+from treeopt.arrays import FloatArray
 from treeopt.cost.fits.fit import Form, Share
 from treeopt.cost.fits.roofline import Roofline, Tiling, Work
 from treeopt.cost.fits.sample import Mask, Sample

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from treeopt.cost.base import FloatArray
+from treeopt.arrays import FloatArray
 from treeopt.documents import read_text
 from treeopt.errors import FileFormatError, InputError, UnknownNameError
 from treeopt.extras import require

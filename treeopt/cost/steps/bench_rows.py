@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from treeopt.cost.steps.served import ServedStep, chain_widths, medians, triple_widths
+from treeopt.cost.steps.served import ServedStep, drafted_widths, medians
 from treeopt.documents import Document, Field
 from treeopt.ranks.conversions import nodes_from_draft_tokens, with_bonus
-from treeopt.ranks.importers.files import Line, SourceFile, count, find_mappings, has
+from treeopt.source_files import Line, SourceFile, count, find_mappings, has
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +122,7 @@ def _chain(place: Field, batch: int, K: int, step_time_s: float, length: float |
         batch=batch,
         nodes=nodes_from_draft_tokens(K),
         depth=K,
-        widths=chain_widths(K),
+        widths=drafted_widths(K),
         step_time_s=step_time_s,
         tokens_per_step=length,
         place=place,
@@ -137,7 +137,7 @@ def _triple(run: Field, step_time_s: float, length: float) -> ServedStep:
         batch=run.get("batch_size").integer(low=1),
         nodes=nodes if steps else 1,
         depth=steps,
-        widths=triple_widths(steps, topk),
+        widths=drafted_widths(steps, topk),
         step_time_s=step_time_s,
         tokens_per_step=length,
         place=run,

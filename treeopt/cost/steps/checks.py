@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from treeopt.cost.base import FloatArray
+from treeopt.arrays import FloatArray
 from treeopt.cost.steps.served import ServedStep, medians
 
 # A unit is off by 1000; steps of one table that are not differ by less than 100 (eager fall-out: 7 times).

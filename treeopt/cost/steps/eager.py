@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from treeopt.cost.base import FloatArray
+from treeopt.arrays import FloatArray
 from treeopt.cost.steps.served import ServedStep
 
 # No kernel model is off by more at one end of a table only; the published fall-out is 7 times (17.5 to 120.6 ms).

@@ -17,7 +17,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from treeopt.cost.base import FloatArray, StepCost
+from treeopt.arrays import FloatArray
+from treeopt.cost.base import StepCost
 from treeopt.cost.steps.checks import refuse_other_unit
 from treeopt.cost.steps.eager import Eager, find_eager
 from treeopt.cost.steps.served import ServedStep, StepArrays

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from treeopt.cost.base import FloatArray
+from treeopt.arrays import FloatArray
 from treeopt.cost.drafter import Drafter
 from treeopt.cost.engine import EngineSteps, StepsEvidence
 from treeopt.cost.hardware import Hardware

@@ -9,8 +9,10 @@ from statistics import fmean, median
 import numpy as np
 import numpy.typing as npt
 
-from treeopt.cost.base import FloatArray, StepCost
-from treeopt.ranks.importers.files import Place
+from treeopt.arrays import FloatArray
+from treeopt.cost.base import StepCost
+from treeopt.dynamic_tree import triple_widths
+from treeopt.source_files import Place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,11 @@ class ServedStep:
         return str(self.place.error(message, hint=""))
 
 
+def drafted_widths(steps: int, topk: int = 1) -> tuple[int, ...]:
+    """What the drafter runs in each of its passes, as a row holds it; a chain has one node per depth."""
+    return tuple(triple_widths(steps, topk, levels=steps).tolist())
+
+
 def medians(rows: Iterable[ServedStep]) -> list[ServedStep]:
     """One row per batch size and shape: the median of its times and the mean of its lengths, in whatever order."""
     groups: dict[object, list[ServedStep]] = {}
@@ -77,19 +84,6 @@ def _median(group: list[ServedStep]) -> ServedStep:
 def chain_cells(rows: Iterable[ServedStep]) -> dict[tuple[int, int], float]:
     """Seconds by (batch, K) of rows that are chains, the median where a point was measured again."""
     return {(row.batch, row.depth): row.step_time_s for row in medians(rows)}
-
-
-def chain_widths(depth: int) -> tuple[int, ...]:
-    """Nodes with children of a chain: one per depth."""
-    return (1,) * depth
-
-
-def triple_widths(steps: int, topk: int) -> tuple[int, ...]:
-    """What SGLang's drafter runs for (steps, topk, N): the root, then topk beams per further step.
-
-    Source: sgl-project/sglang 0.5.23, `select_top_k_tokens`.
-    """
-    return (1, *(topk,) * (steps - 1)) if steps else ()
 
 
 class StepArrays:

@@ -8,12 +8,12 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.decode.batch import TreeBatch
 from treeopt.decode.cache import SlotCache
 from treeopt.decode.models import Model, as_float64
 from treeopt.decode.step import text_step, tree_step
 from treeopt.extras import require
-from treeopt.ranks.model import FloatArray, IntArray
 from treeopt.tree import DraftTree
 
 NOISE_FACTOR: Final = 8.0

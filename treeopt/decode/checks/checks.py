@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from treeopt.arrays import IntArray
 from treeopt.decode.batch import TreeBatch
 from treeopt.decode.cache import SlotCache
 from treeopt.decode.checks.case import Case, cache_difference
@@ -21,7 +22,6 @@ from treeopt.decode.models import as_float64
 from treeopt.decode.rules import RULES, Rule
 from treeopt.decode.step import text_step, tree_step
 from treeopt.decode.verdicts import Evidence, end_at
-from treeopt.ranks.model import IntArray
 from treeopt.tree import DraftTree
 
 _TEXT_TOKENS: Final = 16  # decoded beyond the tree's depth

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.decode.batch import TreeBatch
 from treeopt.decode.cache import SlotCache
 from treeopt.decode.checks.case import Case
@@ -16,7 +17,6 @@ from treeopt.decode.models import as_float64, likeliest
 from treeopt.decode.rules import RULES
 from treeopt.decode.step import tree_step
 from treeopt.decode.verdicts import Evidence
-from treeopt.ranks.model import FloatArray, IntArray
 
 _TOKEN_COLUMNS: Final = 64  # of a vocabulary that is too wide to write down
 

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from treeopt.buckets import batches_in_words
 from treeopt.documents import Document, read_document
-from treeopt.engines.dynamic_tree import Triple
+from treeopt.dynamic_tree import Triple
 from treeopt.engines.schedule import FORMAT as SCHEDULE_FORMAT
-from treeopt.engines.schedule import Range, batches_in_words, in_words, parse_schedule
+from treeopt.engines.schedule import Range, in_words, parse_schedule
 from treeopt.errors import InputError
-from treeopt.plan import Bucket, Plan
+from treeopt.plan import Plan
+from treeopt.plan_bucket import Bucket
 from treeopt.plan_file import is_plan, parse_plan, parse_tree
 from treeopt.tree import DraftTree
 

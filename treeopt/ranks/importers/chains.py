@@ -16,11 +16,11 @@ from treeopt.ranks.conversions import (
 )
 from treeopt.ranks.errors import NoDraftsError
 from treeopt.ranks.importers.checks import check_accepted, check_draft_tokens, check_drafted, check_survival
-from treeopt.ranks.importers.files import Place
 from treeopt.ranks.importers.prometheus import Positioned
 from treeopt.ranks.importers.reading import Job, Reading, Source, Tally, Unplanned
 from treeopt.ranks.position import MeanLength, PositionSurvival
 from treeopt.ranks.profile import Conditions, Evidence
+from treeopt.source_files import Place
 
 # A scrape can fall between the updates of two counters: one step's tokens are then in one and not in the other.
 _IN_FLIGHT: Final = 0.005

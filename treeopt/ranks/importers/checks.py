@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from treeopt.ranks.importers.files import Place
 from treeopt.ranks.position import MAX_DRAFT_TOKENS
+from treeopt.source_files import Place
 
 LENGTH_ROUNDING: Final = 0.0051  # engines print mean lengths with two decimals
 _HINT: Final = "these cannot both be right: check how the file was made, or leave this part out"

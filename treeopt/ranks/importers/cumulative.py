@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from treeopt.arrays import FloatArray
 from treeopt.ranks.conversions import ranks_from_cumulative
-from treeopt.ranks.importers.files import Place
 from treeopt.ranks.importers.reading import KnownSum
-from treeopt.ranks.model import FloatArray
+from treeopt.source_files import Place
 
 
 class TopK(NamedTuple):

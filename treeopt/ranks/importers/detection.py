@@ -7,9 +7,9 @@ import zipfile
 from typing import Final
 
 from treeopt.errors import InputError
-from treeopt.ranks.importers.files import SourceFile
 from treeopt.ranks.importers.kinds import KINDS, Kind
 from treeopt.ranks.importers.mean import MEAN_PHRASE
+from treeopt.source_files import SourceFile
 
 _HEAD_BYTES: Final = 4096
 

@@ -15,11 +15,11 @@ import numpy as np
 
 from treeopt.documents import Document, Field
 from treeopt.ranks.importers.checks import check_accepted
-from treeopt.ranks.importers.files import SourceFile, count, find_mappings, has, require
 from treeopt.ranks.importers.reading import SERVED, Job, Reading, Tally, Unplanned
 from treeopt.ranks.position import MAX_DRAFT_TOKENS, MeanLength
 from treeopt.ranks.profile import Conditions
 from treeopt.ranks.table import DepthRanks
+from treeopt.source_files import SourceFile, count, find_mappings, has, require
 
 _TREE: Final = "right if the run had a chain for --tree-choices: its default is a tree, where any sibling counts"
 

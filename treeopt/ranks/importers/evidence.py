@@ -9,10 +9,10 @@ from pathlib import Path
 from treeopt.errors import FileFormatError, InputError, UnknownNameError
 from treeopt.ranks.errors import EvidenceError
 from treeopt.ranks.importers.detection import detect
-from treeopt.ranks.importers.files import SourceFile
 from treeopt.ranks.importers.kinds import KINDS, Kind
 from treeopt.ranks.importers.reading import Imported, Job, Reading, Source
 from treeopt.ranks.position import MAX_DRAFT_TOKENS
+from treeopt.source_files import SourceFile
 
 
 def read_evidence(paths: Sequence[Path], kind: str | None = None, draft_tokens: int | None = None) -> Imported:

@@ -10,10 +10,10 @@ import re
 
 from treeopt.documents import Document, Field, parse_document
 from treeopt.errors import FileFormatError
-from treeopt.ranks.importers.files import LocatedDocument, require
 from treeopt.ranks.importers.reading import Job, Reading, Source, Tally
 from treeopt.ranks.position import MAX_DRAFT_TOKENS, MeanLength
 from treeopt.ranks.profile import Conditions
+from treeopt.source_files import LocatedDocument, require
 
 _RUNS = "every K was a run of its own: differences between neighbours are no per-position acceptance"
 

@@ -15,9 +15,9 @@ import numpy as np
 from treeopt.ranks.conversions import drafts_from_survival
 from treeopt.ranks.importers.chains import ChainCounts, Chains, from_rates
 from treeopt.ranks.importers.checks import check_draft_tokens, check_mean
-from treeopt.ranks.importers.files import Line, require
 from treeopt.ranks.importers.reading import Job, Reading
 from treeopt.ranks.profile import Conditions
+from treeopt.source_files import Line, require
 
 _ROUNDING: Final = 0.0005  # three decimals
 _REQUEST: Final = re.compile(r"draft acceptance = .{0,99}\(\s*(\d{1,15}) accepted /\s*(\d{1,15}) generated\)")

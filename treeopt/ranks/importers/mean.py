@@ -6,10 +6,10 @@ import re
 from typing import Final
 
 from treeopt.ranks.conversions import with_bonus
-from treeopt.ranks.importers.files import Line, require
 from treeopt.ranks.importers.reading import Job, Reading, Tally, Unplanned
 from treeopt.ranks.position import MeanLength
 from treeopt.ranks.profile import Conditions
+from treeopt.source_files import Line, require
 
 _NUMBER: Final = r"(\d{1,4}(?:\.\d{1,12})?)(?![\d.]*\d)"
 MEAN_PHRASE: Final = re.compile(rf"\bmean accept\w* (?:length|tokens)\b[^\d\n]{{0,12}}{_NUMBER}", re.IGNORECASE)

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from treeopt.ranks.importers.cumulative import TopK, split
-from treeopt.ranks.importers.files import Line, Place, SourceFile, require
 from treeopt.ranks.importers.reading import Job, Reading, Source, Tally
 from treeopt.ranks.profile import Conditions
 from treeopt.ranks.table import DepthRanks
+from treeopt.source_files import Line, Place, SourceFile, require
 
 _COLUMN: Final = re.compile(r"medusa(\d{1,2})_top(\d{1,3})\b")
 _SECTION: Final = re.compile(r"^\s*TopK=(\d{1,3})\s*$")

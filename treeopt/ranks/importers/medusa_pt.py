@@ -17,17 +17,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from treeopt.arrays import BoolArray, IntArray
 from treeopt.errors import InputError
-from treeopt.ranks.importers.files import MAX_DOCUMENT_BYTES, SourceFile
 from treeopt.ranks.importers.reading import Job, Reading, Tally
-from treeopt.ranks.model import IntArray
 from treeopt.ranks.paths import MAX_RANKS, PathCounter
 from treeopt.ranks.profile import Conditions
 from treeopt.ranks.table import DepthRanks
-
-BoolArray = npt.NDArray[np.bool_]
+from treeopt.source_files import MAX_DOCUMENT_BYTES, SourceFile
 
 _PLAIN: Final = re.compile(
     r"PROTO|FRAME|MARK|EMPTY_LIST|LIST|APPENDS?|NEWTRUE|NEWFALSE|(BIN)?INT[12]?|MEMOIZE|(LONG_)?(BIN)?(PUT|GET)|STOP"

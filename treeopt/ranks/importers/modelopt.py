@@ -12,9 +12,9 @@ from treeopt.documents import Field
 from treeopt.ranks.conversions import survival_from_conditional
 from treeopt.ranks.importers.chains import Chains, chain_reading, from_histogram, rates_source
 from treeopt.ranks.importers.checks import check_mean, check_rate, check_survival
-from treeopt.ranks.importers.files import bars, count, find_mappings, has, require
 from treeopt.ranks.importers.reading import Job, Reading
 from treeopt.ranks.profile import Conditions
+from treeopt.source_files import bars, count, find_mappings, has, require
 
 _ROUNDING = 0.00051
 

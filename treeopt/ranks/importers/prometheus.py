@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from treeopt.errors import InputError
-from treeopt.ranks.importers.files import MAX_COUNT, Line, require
 from treeopt.ranks.importers.reading import Job
+from treeopt.source_files import MAX_COUNT, Line, require
 
 Labels = tuple[tuple[str, str], ...]
 

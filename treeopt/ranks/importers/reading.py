@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from treeopt.ranks.importers.files import SourceFile, sha256_of
 from treeopt.ranks.paths import PathCounts
 from treeopt.ranks.position import MeanLength
 from treeopt.ranks.profile import Conditions, Evidence, RankProfile
 from treeopt.ranks.table import DepthRanks
+from treeopt.source_files import SourceFile, sha256_of
 
 SERVED: Final = Conditions(sampling="draft-starts")  # a server counts where its drafts start
 _NAME_CHARS: Final = 120
@@ -57,11 +57,6 @@ class Source:
     def supports(self) -> str:
         """What can be planned from it, in a sentence."""
         return supports(self.profile.evidence)
-
-    @property
-    def policy(self) -> str:
-        """The conditions that the file states."""
-        return ", ".join(f"{k} {v}" for k, v in self.profile.conditions.known().items()) or "not stated"
 
 
 @dataclass(frozen=True, kw_only=True)

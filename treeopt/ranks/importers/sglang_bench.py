@@ -5,9 +5,9 @@ Format: sgl-project/sglang, scripts/playground/bench_speculative.py (commit 01d2
 
 from __future__ import annotations
 
-from treeopt.ranks.importers.files import count, find_mappings, require
 from treeopt.ranks.importers.reading import SERVED, Job, Reading
 from treeopt.ranks.importers.triples import triple_reading
+from treeopt.source_files import count, find_mappings, require
 
 
 def read_sglang_bench(job: Job) -> Reading:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from treeopt.ranks.conversions import draft_tokens_from_nodes, without_bonus
-from treeopt.ranks.importers.files import Line, require
 from treeopt.ranks.importers.reading import SERVED, Job, Reading, Source, Tally, Unplanned
 from treeopt.ranks.position import MAX_DRAFT_TOKENS, MeanLength
+from treeopt.source_files import Line, require
 
 _LENGTH: Final = ", accept len:"
 _ROUNDING: Final = 0.005  # both values are printed with two decimals

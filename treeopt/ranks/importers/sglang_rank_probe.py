@@ -14,9 +14,9 @@ import numpy as np
 from treeopt.errors import FileFormatError
 from treeopt.ranks.conversions import cumulative_from_ranks, ranks_from_cumulative
 from treeopt.ranks.importers.cumulative import TopK, split
-from treeopt.ranks.importers.files import Line, require
 from treeopt.ranks.importers.reading import SERVED, Job, Reading, Tally
 from treeopt.ranks.table import DepthRanks
+from treeopt.source_files import Line, require
 
 _TITLE: Final = "rank-probe] target-token rank"
 _ROW: Final = re.compile(r"^d(\d{1,3})\s+(\d{1,15})((?:\s+\d{1,3}\.\d+)+)\s*$")

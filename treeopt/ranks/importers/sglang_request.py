@@ -10,9 +10,9 @@ from __future__ import annotations
 from treeopt.documents import Field
 from treeopt.ranks.importers.chains import ChainCounts, Chains, from_histogram
 from treeopt.ranks.importers.checks import check_accepted, check_drafted, check_output
-from treeopt.ranks.importers.files import count, find_mappings, first_of, has, require
 from treeopt.ranks.importers.reading import SERVED, Job, Reading
 from treeopt.ranks.importers.sglang_log import CHAIN_ASSUMED
+from treeopt.source_files import count, find_mappings, first_of, has, require
 
 
 def read_sglang_request(job: Job) -> Reading:

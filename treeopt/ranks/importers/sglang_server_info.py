@@ -6,10 +6,10 @@ Format: sgl-project/sglang, python/sglang/srt/managers/scheduler.py, get_interna
 from __future__ import annotations
 
 from treeopt.documents import Document, Field
-from treeopt.ranks.importers.files import count, find_mappings, has, require
 from treeopt.ranks.importers.reading import SERVED, Job, Reading, Tally, Unplanned
 from treeopt.ranks.importers.sglang_log import CHAIN_ASSUMED
 from treeopt.ranks.position import MeanLength
+from treeopt.source_files import count, find_mappings, has, require
 
 
 def read_sglang_server_info(job: Job) -> Reading:

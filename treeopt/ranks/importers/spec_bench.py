@@ -9,10 +9,10 @@ from __future__ import annotations
 from treeopt.documents import Field
 from treeopt.ranks.importers.chains import chain_reading, from_histogram
 from treeopt.ranks.importers.checks import check_output
-from treeopt.ranks.importers.files import count, find_mappings, require
 from treeopt.ranks.importers.reading import Job, Reading, Unplanned
 from treeopt.ranks.position import MAX_DRAFT_TOKENS
 from treeopt.ranks.profile import Conditions
+from treeopt.source_files import count, find_mappings, require
 
 
 def read_spec_bench(job: Job) -> Reading:

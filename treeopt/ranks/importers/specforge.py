@@ -7,10 +7,10 @@ although the file is called .jsonl.
 from __future__ import annotations
 
 from treeopt.documents import Field
-from treeopt.ranks.importers.files import count, find_mappings, has, require
 from treeopt.ranks.importers.reading import Job, Reading
 from treeopt.ranks.importers.triples import triple_reading
 from treeopt.ranks.profile import Conditions
+from treeopt.source_files import count, find_mappings, has, require
 
 
 def read_specforge(job: Job) -> Reading:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from treeopt.documents import Field
-from treeopt.ranks.importers.files import count, has
 from treeopt.ranks.importers.reading import Job, Reading, Tally, Unplanned
 from treeopt.ranks.position import MeanLength
 from treeopt.ranks.profile import Conditions
+from treeopt.source_files import count, has
 
 
 def triple_reading(job: Job, run: Field, mean: Field, *, label: str, conditions: Conditions) -> Reading:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from treeopt.documents import Field
 from treeopt.ranks.importers.chains import ChainCounts, Chains, mixed_lengths
 from treeopt.ranks.importers.checks import check_accepted, check_drafted, check_mean
-from treeopt.ranks.importers.files import count, find_mappings, has, require
 from treeopt.ranks.importers.reading import SERVED, Job, Reading
+from treeopt.source_files import count, find_mappings, has, require
 
 
 def read_trtllm_stats(job: Job) -> Reading:

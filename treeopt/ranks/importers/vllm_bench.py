@@ -12,9 +12,9 @@ from typing import Final
 from treeopt.ranks.conversions import fraction_from_percent, with_bonus
 from treeopt.ranks.importers.chains import chain_reading, from_rates, rates_source, totals_reading
 from treeopt.ranks.importers.checks import check_mean, check_rate, check_survival
-from treeopt.ranks.importers.files import Line, Place, SourceFile, count, find_mappings, has, require
 from treeopt.ranks.importers.reading import Job, Reading
 from treeopt.ranks.profile import Conditions
+from treeopt.source_files import Line, Place, SourceFile, count, find_mappings, has, require
 
 _ROUNDING: Final = 0.000051  # a percent with two decimals
 _PREFIX: Final = "spec_decode_"

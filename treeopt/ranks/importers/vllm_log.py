@@ -16,8 +16,8 @@ from treeopt.errors import FileFormatError
 from treeopt.ranks.conversions import fraction_from_percent
 from treeopt.ranks.importers.chains import ChainCounts, from_rates, rates_source
 from treeopt.ranks.importers.checks import check_mean, check_rate, check_survival
-from treeopt.ranks.importers.files import Line, require
 from treeopt.ranks.importers.reading import SERVED, Job, Reading
+from treeopt.source_files import Line, require
 
 _RATES: Final = "Per-position acceptance rate:"
 _AVERAGE: Final = "raft acceptance rate:"  # `Draft ...` before 0.10, `Avg Draft ...` since

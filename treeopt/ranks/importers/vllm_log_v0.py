@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from treeopt.ranks.importers.checks import check_accepted, check_drafted, check_rate
-from treeopt.ranks.importers.files import Line, require
 from treeopt.ranks.importers.reading import SERVED, Job, Reading, Source, Tally
 from treeopt.ranks.position import MeanLength
+from treeopt.source_files import Line, require
 
 _LABELS: Final = {
     "draft_tokens": "Number of speculative tokens:",

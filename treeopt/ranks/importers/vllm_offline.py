@@ -10,8 +10,8 @@ from typing import Final
 from treeopt.ranks.conversions import with_bonus
 from treeopt.ranks.importers.chains import chain_reading, from_rates, totals_reading
 from treeopt.ranks.importers.checks import LENGTH_ROUNDING, check_mean, check_survival
-from treeopt.ranks.importers.files import Place, require
 from treeopt.ranks.importers.reading import SERVED, Job, Reading
+from treeopt.source_files import Place, require
 
 _ROUNDING: Final = LENGTH_ROUNDING  # two decimals
 _TOTALS: Final = ("num_drafts:", "num_draft_tokens:", "num_accepted_tokens:")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from treeopt.documents import Document, Field
 from treeopt.ranks.importers.chains import ChainCounts, Chains, from_histogram
 from treeopt.ranks.importers.checks import check_mean, check_output
-from treeopt.ranks.importers.files import bars, count, find_mappings, has, require
 from treeopt.ranks.importers.reading import SERVED, Job, Reading
+from treeopt.source_files import bars, count, find_mappings, has, require
 
 
 def read_vllm_request(job: Job) -> Reading:

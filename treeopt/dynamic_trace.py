@@ -22,25 +22,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from treeopt.cost.base import StepCost
-from treeopt.engines.dynamic_tree import Triple, TripleLimits, TriplePrice, TripleRule, best_triple, price_triple
+from treeopt.arrays import FloatArray, IntArray
+from treeopt.dynamic_tree import Triple, TripleLimits
 from treeopt.errors import InputError
 from treeopt.ranks.errors import EvidenceError
-from treeopt.ranks.model import FloatArray, IntArray
-from treeopt.ranks.replay import Replay, draft_starts, replay_accepted
+from treeopt.ranks.replay import Replay, replay_accepted
 from treeopt.ranks.trace import Trace
 
 _CHUNK_CELLS: Final = 1 << 22
 _NEVER: Final = np.iinfo(np.int32).max
-_MAX_SETTLING: Final = 8
 
 Places = npt.NDArray[np.int32]
-Floats = npt.NDArray[np.floating]
 
 
 class Assumption(StrEnum):
@@ -56,13 +53,6 @@ _BELOW: Final = {
     Assumption.ESTIMATE: "as sure as below right ones, depth by depth",
     Assumption.UPPER: "too unsure to matter",
 }
-
-
-class Bounds(NamedTuple):
-    """The least and the most that E can be, whatever the drafter thinks below wrong guesses."""
-
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -112,21 +102,11 @@ class TraceValues:
         """What a decoder gets from the triple: drafts start where the last one ended."""
         return replay_accepted(self.trace, self.accepted(triple))
 
-    def at_starts_of(self, triple: Triple) -> TraceValues:
-        """The same with positions weighted by how often the triple's own drafts start there."""
-        return self.weighted(draft_starts(self.trace, self.accepted(triple)))
-
     def weighted(self, weight: FloatArray | IntArray) -> TraceValues:
         """The same with positions weighted by `[T]`."""
         moved = replace(self, weight=weight.astype(np.float64))
         moved._tables.update(self._tables)
         return moved
-
-    def bounds(self, triple: Triple) -> Bounds:
-        """E under `lower` and under `upper`, positions weighted as here."""
-        ends = (replace(self, assumption=end) for end in (Assumption.LOWER, Assumption.UPPER))
-        low, high = (float(values.tokens(triple.steps, triple.topk)[triple.nodes]) for values in ends)
-        return Bounds(low, high)
 
     def _needed(self, topk: int) -> list[Places]:
         if not 1 <= topk <= self.limits.topk:
@@ -139,39 +119,6 @@ class TraceValues:
     @cached_property
     def _tables(self) -> dict[int, list[Places]]:
         return {}
-
-
-class SettledTriple(NamedTuple):
-    """The best triple where its own drafts start, and the values there."""
-
-    price: TriplePrice
-    values: TraceValues
-
-
-def settled_triple(
-    rule: TripleRule, values: TraceValues, cost: StepCost, *, batch: int, context: int, limits: TripleLimits
-) -> SettledTriple:
-    """The best triple at its own draft starts (see `treeopt.ranks.starts`).
-
-    The first search weights positions as `values` does; each further one weights them by the last answer's draft
-    starts, until the answer stays. Where it goes round in circles, the fastest of those tried is taken.
-
-    Raises:
-        SearchError: no triple is accepted within the limits and the evidence.
-        InputError: the trace cannot be replayed.
-    """
-    tried: dict[Triple, TraceValues] = {}
-    triple = best_triple(rule, values, cost, batch=batch, context=context, limits=limits).triple
-    while triple not in tried and len(tried) < _MAX_SETTLING:
-        tried[triple] = values.at_starts_of(triple)
-        triple = best_triple(rule, tried[triple], cost, batch=batch, context=context, limits=limits).triple
-    stays = triple == list(tried)[-1]
-    priced = [
-        SettledTriple(price_triple(t, there, cost, batch=batch, context=context), there)
-        for t, there in tried.items()
-        if t == triple or not stays
-    ]
-    return max(priced, key=lambda found: found.price.tokens_per_s)
 
 
 def _needed(trace: Trace, steps: int, topk: int, assumption: Assumption) -> list[Places]:

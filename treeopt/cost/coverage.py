@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from treeopt.cost.base import FloatArray
+from treeopt.arrays import FloatArray
 
 _HALVINGS: Final = 60
 

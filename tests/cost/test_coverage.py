@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treeopt.cost.fits.coverage import popularity, visited_experts
+from treeopt.cost.coverage import popularity, visited_experts
 
 
 def test_balanced_choices_by_hand() -> None:

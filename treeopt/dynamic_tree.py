@@ -11,7 +11,7 @@ exact at the price of one sort per (S, k).
 
 Where only ranks were measured, the drafter's confidence is taken to be the acceptance (a calibrated drafter that is as
 sure in every step as on average): the tree is then the same in every step, and what the engine gains by choosing anew
-is left out. `treeopt.engines.dynamic_trace` values the triples from recorded confidence instead.
+is left out. `treeopt.dynamic_trace` values the triples from recorded confidence instead.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
-from treeopt.cost.base import StepCost
-from treeopt.engines.sglang_abi import pool_size
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.errors import InputError, SearchError
-from treeopt.ranks.model import FloatArray, IntArray, PathModel
+from treeopt.ranks.model import PathModel
 from treeopt.tree import DraftTree
 
 
@@ -35,6 +34,11 @@ class Triple(NamedTuple):
     steps: int
     topk: int
     nodes: int
+
+
+def pool_size(steps: int, topk: int) -> int:
+    """How many candidates a tree can be chosen from: k + (steps - 1) k^2."""
+    return topk + (steps - 1) * topk**2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,56 +218,16 @@ def dynamic_tree_shape(draft: PathModel, triple: Triple) -> DraftTree:
     return DraftTree(tuple(tuple(rank for rank in path if rank >= 0) for path in chosen))
 
 
-class TriplePrice(NamedTuple):
-    """A triple with its E, the time of its step and tokens/s of the whole batch."""
+def triple_widths(steps: IntArray | int, topk: IntArray | int, *, levels: int) -> IntArray:
+    """`[..., levels]` nodes with children by depth: the root, then k beams in every further step, 0 behind the last.
 
-    triple: Triple
-    expected_tokens: float
-    step_time_s: float
-    tokens_per_s: float
+    Args:
+        steps: `[...]` S; 0 for nothing.
+        topk: `[...]` k.
+        levels: how many depths to list.
 
-
-def price_triple(triple: Triple, values: TripleValues, cost: StepCost, *, batch: int, context: int) -> TriplePrice:
-    """One triple's price; the drafter runs 1 token per request in its first pass and k in every later one.
-
-    Raises:
-        InputError: the evidence does not reach that far.
+    Source: sgl-project/sglang 0.5.23, `select_top_k_tokens`.
     """
-    limits = values.limits
-    if triple.steps > limits.steps or triple.topk > limits.topk or not 1 < triple.nodes <= limits.nodes:
-        raise InputError(f"{triple} lies outside the evidence's {limits}", hint="record a deeper or wider trace")
-    tokens = values.tokens(triple.steps, triple.topk)[triple.nodes : triple.nodes + 1]
-    return _priced([triple], tokens, cost, batch, context)
-
-
-def best_triple(
-    rule: TripleRule, values: TripleValues, cost: StepCost, *, batch: int, context: int, limits: TripleLimits
-) -> TriplePrice:
-    """The triple with the most tokens/s of all that the engine accepts within the limits; the smallest among equals.
-
-    Raises:
-        SearchError: no triple is accepted within the limits and the evidence.
-    """
-    limits = TripleLimits(
-        steps=min(limits.steps, values.limits.steps),
-        topk=min(limits.topk, values.limits.topk),
-        nodes=min(limits.nodes, values.limits.nodes),
-    )
-    allowed = list(rule.triples(limits))
-    if not allowed:
-        raise SearchError(f"{rule.engine} accepts no triple within {limits}", hint="allow more nodes or fewer steps")
-    tokens = {(s, k): values.tokens(s, k) for s, k in {(t.steps, t.topk) for t in allowed}}
-    found = np.array([tokens[t.steps, t.topk][t.nodes] for t in allowed])
-    return _priced(allowed, found, cost, batch, context)
-
-
-def _priced(triples: list[Triple], tokens: FloatArray, cost: StepCost, batch: int, context: int) -> TriplePrice:
-    steps, topk, nodes = np.array(triples, dtype=np.int64).T
-    passes = np.arange(int(steps.max()))
-    widths = np.where(passes == 0, 1, topk[:, None]) * (passes < steps[:, None])
-    time_s = np.broadcast_to(cost.step_time_s(batch, nodes, steps, widths, context), tokens.shape)
-    rate = batch * tokens / time_s
-    # Equal rates differ in their last bits by the order of the multiplications.
-    near = np.flatnonzero(rate >= rate.max() * (1.0 - 2.0**-40))
-    best = min(near.tolist(), key=lambda i: (triples[i].nodes, triples[i].topk, triples[i].steps))
-    return TriplePrice(triples[best], float(tokens[best]), float(time_s[best]), float(rate[best]))
+    level = np.arange(levels)
+    beams = np.where(level == 0, 1, np.asarray(topk)[..., None])
+    return np.asarray(np.where(level < np.asarray(steps)[..., None], beams, 0), dtype=np.int64)

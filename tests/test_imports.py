@@ -1,0 +1,86 @@
+"""Which part of the package may import which."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import treeopt
+
+ROOT = Path(treeopt.__file__).parent
+# They join the search with what engines load; everything else in the core can do without engines.
+JOINS = {"treeopt.compare", "treeopt.restricted"}
+FORBIDDEN = {
+    "treeopt": ("treeopt.cli", "treeopt.render", "treeopt.engines"),
+    "treeopt.ranks": ("treeopt.cli", "treeopt.render", "treeopt.engines"),
+    "treeopt.cost": ("treeopt.cli", "treeopt.render", "treeopt.engines", "treeopt.ranks.importers"),
+    "treeopt.engines": ("treeopt.cli", "treeopt.render"),
+    "treeopt.kernels": ("treeopt.cli", "treeopt.render"),
+    "treeopt.decode": ("treeopt.cli", "treeopt.render"),
+}
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+def package_of(module: str) -> str:
+    """`treeopt.cost` of `treeopt.cost.steps.fit`; `treeopt` of the modules that lie in no subpackage: the core."""
+    parts = module.split(".")
+    return ".".join(parts[:2]) if (ROOT / "/".join(parts[1:2])).is_dir() else "treeopt"
+
+
+def imported(source: str) -> Iterator[str]:
+    """All that the text imports, at its top or inside functions: of `from a import b` both a and a.b."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "relative imports hide what is imported"
+            yield from (str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names))
+
+
+def wrong(module: str, source: str) -> list[str]:
+    """What a module may not import, but does."""
+    forbidden = FORBIDDEN.get(package_of(module), ())
+    return [name for name in imported(source) if any(name == f or name.startswith(f"{f}.") for f in forbidden)]
+
+
+# In a checkout the kernels are behind a link, which rglob does not follow.
+FILES = [Path(folder, file) for folder, _, files in os.walk(ROOT, followlinks=True) for file in sorted(files)]
+MODULES = {module_of(path): path for path in FILES if path.suffix == ".py"}
+
+
+@pytest.mark.parametrize("package", FORBIDDEN)
+def test_directions(package: str) -> None:
+    own = {m: path for m, path in MODULES.items() if package_of(m) == package}
+    assert own
+    found = {m: names for m, path in own.items() if m not in JOINS and (names := wrong(m, path.read_text()))}
+    assert found == {}
+
+
+def test_what_joins_imports_engines_and_nothing_else_that_is_forbidden() -> None:
+    for module in JOINS:
+        names = wrong(module, MODULES[module].read_text())
+        assert {package_of(name) for name in names} == {"treeopt.engines"}, module
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "names"),
+    [
+        ("treeopt.search", "import treeopt.cli", ["treeopt.cli"]),
+        ("treeopt.search", "def f():\n    from treeopt import render", ["treeopt.render"]),
+        ("treeopt.evidence", "from treeopt.engines import vllm", ["treeopt.engines", "treeopt.engines.vllm"]),
+        ("treeopt.search", "from treeopt.cost.base import StepCost", []),
+        ("treeopt.cost.steps.fit", "from treeopt.ranks import importers", ["treeopt.ranks.importers"]),
+        ("treeopt.cost.steps.fit", "from treeopt.ranks.model import PathModel", []),
+        ("treeopt.kernels.step", "import treeopt.cli.console as c", ["treeopt.cli.console"]),
+        ("treeopt.cli.search", "from treeopt.engines.registry import find_engine", []),
+    ],
+)
+def test_a_wrong_import_is_found(module: str, source: str, names: list[str]) -> None:
+    assert wrong(module, source) == names
