@@ -23,6 +23,8 @@ Run = Callable[..., Ran]
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run `treeopt ARGS` in this process."""
 
+    monkeypatch.delenv("COLUMNS", raising=False)  # parallel workers have one
+
     def call(*args: str | Path) -> Ran:
         monkeypatch.setattr(sys, "argv", ["treeopt", *map(str, args)])
         code = 0
