@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from treeopt.inputs import Names, load_inputs
+from treeopt.inputs import load_inputs
+from treeopt.names import Names
 from treeopt.planner import make_plan
 from treeopt.question import Question
 

@@ -13,7 +13,8 @@ from treeopt.errors import InputError
 from treeopt.evidence import Evidence, Part
 from treeopt.explain import Explanation, explain, explanation_document
 from treeopt.frontier import Limits
-from treeopt.inputs import Inputs, Names, load_inputs
+from treeopt.inputs import Inputs, load_inputs
+from treeopt.names import Names
 from treeopt.plan import Plan
 from treeopt.planner import make_plan
 from treeopt.question import Question

@@ -13,7 +13,8 @@ from treeopt.catalog import locate
 from treeopt.cost import EngineSteps
 from treeopt.cost.engine import PUBLISHED_EAGER_S
 from treeopt.errors import InputError
-from treeopt.inputs import Names, inputs_of, load_inputs
+from treeopt.inputs import inputs_of, load_inputs
+from treeopt.names import Names
 from treeopt.plan_file import load_plan
 from treeopt.planner import make_plan
 from treeopt.question import Question

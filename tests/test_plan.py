@@ -9,8 +9,9 @@ import treeopt
 from treeopt.documents import parse_document
 from treeopt.errors import FileFormatError, InputError
 from treeopt.frontier import Limits
-from treeopt.inputs import Names, inputs_of, load_inputs
+from treeopt.inputs import inputs_of, load_inputs
 from treeopt.latency import Latency
+from treeopt.names import Names
 from treeopt.plan import Contexts, Plan
 from treeopt.plan_file import load_plan, parse_tree
 from treeopt.planner import make_plan

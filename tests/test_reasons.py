@@ -6,8 +6,9 @@ import pytest
 
 from treeopt.explain import explain
 from treeopt.frontier import Limits
-from treeopt.inputs import Inputs, Names, load_inputs
+from treeopt.inputs import Inputs, load_inputs
 from treeopt.latency import Latency
+from treeopt.names import Names
 from treeopt.plan import Plan
 from treeopt.planner import make_plan
 from treeopt.question import Question

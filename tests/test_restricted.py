@@ -22,7 +22,8 @@ from treeopt.engines.searching import format_questions
 from treeopt.engines.source import parse_source
 from treeopt.errors import FileFormatError, InputError, SearchError
 from treeopt.frontier import Limits
-from treeopt.inputs import Inputs, Names, load_inputs
+from treeopt.inputs import Inputs, load_inputs
+from treeopt.names import Names
 from treeopt.plan import Plan
 from treeopt.plan_file import load_plan
 from treeopt.planner import make_plan

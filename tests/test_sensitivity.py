@@ -11,7 +11,8 @@ from treeopt.cost.base import IntLike
 from treeopt.cost.step import ModelStep
 from treeopt.cost.terms import StepTerms, Term, TermError
 from treeopt.frontier import Limits
-from treeopt.inputs import Names, load_inputs
+from treeopt.inputs import load_inputs
+from treeopt.names import Names
 from treeopt.plan_bucket import CostSensitivity
 from treeopt.question import Objective, Question
 from treeopt.ranks.table import DepthRankModel

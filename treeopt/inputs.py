@@ -23,6 +23,7 @@ from treeopt.cost.model import model_document
 from treeopt.cost.table import TableStep
 from treeopt.errors import FileFormatError, InputError
 from treeopt.evidence import Evidence, Part
+from treeopt.names import Names
 from treeopt.plan import Plan, Source
 from treeopt.ranks.intervals import MIN_DOCUMENTS
 from treeopt.ranks.profile import RankProfile, TraceSource, differs, load_profile, stated
@@ -33,37 +34,12 @@ from treeopt.ranks.trace import Trace, TraceFile
 if TYPE_CHECKING:
     from treeopt.cost.tables.loading import CostTable
 
-DEFAULT_HARDWARE = "h100-sxm-vllm-0.24"
-DEFAULT_MODEL = "llama-3.1-8b"
-
-
 # What the drafters that `treeopt ranks collect` names are priced as.
 _PRICED_AS: Final = {"ngram": "ngram", "early-exit": "model", "medusa": "medusa"}
 
 
 def _priced_as(recorded: str | None) -> str | None:
     return None if recorded is None else _PRICED_AS.get(recorded.partition(":")[0])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Names:
-    """The inputs as the user gives them: shipped names or files.
-
-    `capture_tokens` and `capture_limit` replace the sizes, in tokens per step, that the hardware profile says graphs
-    are captured for; `expert_skew` replaces the model's (`Experts.skew`). `cost` is a table of step times that counts
-    where it reaches; the model of the hardware carries it on.
-    """
-
-    ranks: str = DEFAULT_RANKS
-    hardware: str = DEFAULT_HARDWARE
-    model: str = DEFAULT_MODEL
-    drafter: str = "eagle"
-    dtype: str = "bf16"
-    tp: int = 1
-    capture_tokens: tuple[int, ...] | None = None
-    capture_limit: int | None = None
-    expert_skew: float | None = None
-    cost: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

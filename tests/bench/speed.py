@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from treeopt.frontier import Limits
-from treeopt.inputs import Names, load_inputs
+from treeopt.inputs import load_inputs
+from treeopt.names import Names
 from treeopt.question import Question
 from treeopt.ranks.intervals import tokens_interval
 from treeopt.ranks.replay import replay

@@ -12,7 +12,8 @@ pytest.importorskip("torch", reason="decoding needs torch")
 from benchmark.world import cells_of
 
 from treeopt.benchmark.steps import fit_context, fit_note, steps_csv
-from treeopt.inputs import Inputs, Names, load_inputs
+from treeopt.inputs import Inputs, load_inputs
+from treeopt.names import Names
 
 
 @pytest.fixture(scope="module")

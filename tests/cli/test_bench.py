@@ -83,7 +83,8 @@ def test_the_command_that_a_bench_names_fits_its_steps(run: Run, tmp_path: Path)
     from benchmark.world import cells_of
 
     from treeopt.benchmark.steps import fit_note, steps_csv
-    from treeopt.inputs import Names, load_inputs
+    from treeopt.inputs import load_inputs
+    from treeopt.names import Names
 
     inputs = load_inputs(Names(ranks="example", drafter="ngram", hardware="a100-sxm", tp=2))
     cells, path = cells_of(inputs.cost, (1, 2, 4, 8), (0, 2, 5)), tmp_path / "my steps.csv"

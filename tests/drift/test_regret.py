@@ -12,7 +12,8 @@ from treeopt.drift.matching import planned_survival
 from treeopt.drift.measured import Measured
 from treeopt.drift.regret import Scaled
 from treeopt.frontier import Limits
-from treeopt.inputs import Inputs, Names, load_inputs
+from treeopt.inputs import Inputs, load_inputs
+from treeopt.names import Names
 from treeopt.plan import Plan
 from treeopt.planner import make_plan
 from treeopt.question import Question

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from treeopt.errors import FileFormatError
-from treeopt.inputs import Names, load_inputs
+from treeopt.inputs import load_inputs
+from treeopt.names import Names
 from treeopt.plan_file import load_plan
 from treeopt.planner import make_plan
 from treeopt.question import Question

@@ -46,11 +46,14 @@ def if_interrupted(kept: Callable[[], str]) -> Iterator[None]:
 @contextmanager
 def working(on: str) -> Iterator[None]:
     """On a terminal, show a spinner with the seconds gone by if the work takes longer than one."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    progress = Progress(*columns, console=console, transient=True)
     progress.add_task(on, total=None)
     timer = threading.Timer(1.0, progress.start)
     timer.daemon = True

@@ -12,7 +12,7 @@ import typer
 
 from treeopt.cli import profile_measure, profile_steps
 from treeopt.cli.options import DRAFTERS, Json, command_line
-from treeopt.inputs import Names
+from treeopt.names import Names
 from treeopt.question import DEFAULT_CONTEXT
 
 if TYPE_CHECKING:

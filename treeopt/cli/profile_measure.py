@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from treeopt.cli.options import Drafter, Json, Model, command_line
-from treeopt.inputs import Names
+from treeopt.names import Names
 
 if TYPE_CHECKING:
     from treeopt.profiling.measure import Bench

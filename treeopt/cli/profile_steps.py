@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from treeopt.cli.options import Context, Drafter, Dtype, Hardware, Model, Tp, parse_batches, parse_captures
-from treeopt.inputs import Names
+from treeopt.names import Names
 from treeopt.question import DEFAULT_CONTEXT
 
 if TYPE_CHECKING:

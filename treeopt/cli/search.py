@@ -19,7 +19,7 @@ from treeopt.cli.options import (
     parse_captures,
 )
 from treeopt.errors import InputError
-from treeopt.inputs import Names
+from treeopt.names import Names
 from treeopt.question import DEFAULT_CONTEXT
 
 if TYPE_CHECKING:
