@@ -66,12 +66,15 @@ def _capped_tokens(sizes: Sizes, families: Sequence[Family]) -> FloatArray:
 
 
 def _fastest_with_a_level_of(width: int, sizes: Sizes, cost: StepCost, point: Point) -> FloatArray:
+    """`[C]` least seconds of a tree of each size that has a level of `width`, inf where none has."""
+    levels = np.arange(sizes.levels)
+    # Only the root stands on level 0, and a level that the tree does not have cannot be its widest.
+    possible = (sizes.depth[:, None] > levels) & (sizes.nodes[:, None] > width) & ((levels > 0) | (width == 1))
+    size, level = np.nonzero(possible)
     fastest = np.full(len(sizes.nodes), np.inf)
-    for level in range(sizes.levels):
-        widths = sizes.narrowest
-        # Only the root stands on level 0, and a level that the tree does not have cannot be its widest.
-        possible = (sizes.depth > level) & (sizes.nodes > width) & ((level > 0) | (width == 1))
-        if possible.any():
-            widths[:, level] = np.where(possible, width, widths[:, level])
-            fastest = np.where(possible, np.minimum(fastest, sizes.times_s(cost, [point], widths)[0]), fastest)
+    if len(size):
+        of_levels = sizes.only(size)
+        widths = of_levels.narrowest
+        widths[np.arange(len(size)), level] = width
+        np.minimum.at(fastest, size, of_levels.times_s(cost, [point], widths)[0])
     return fastest
