@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from treeopt.choice import Priced
 from treeopt.cost import break_even_batch
@@ -24,10 +25,12 @@ from treeopt.reasons import (
     wide_ranges,
     within_limits,
 )
-from treeopt.restricted import Restricted, Target, engine_notes, restricted_search
 from treeopt.sensitivity import cost_sensitivity
 from treeopt.settle import Settled, held_out_tokens, settled_search
 from treeopt.version import VERSION
+
+if TYPE_CHECKING:
+    from treeopt.restricted import Restricted, Target
 
 
 def make_plan(
@@ -57,15 +60,19 @@ def make_plan(
     questions = question.over(contexts) if contexts else (question,)
     settled = [s for own in questions for s in settled_search(own, evidence, inputs.cost, seed=seed)]
     found: list[Restricted] = []
+    of_engine: list[str] = []
     if target is not None:
+        from treeopt.restricted import engine_notes, restricted_search  # imports all engines
+
         found = restricted_search(target, questions, settled, evidence, inputs.cost, seed)
         settled = list(found[0].settled)
+        of_engine = engine_notes(target, found, evidence)
     one_for_all = bool(found) and not found[0].form.format.limits.per_batch
     buckets = tuple(_bucket(s, evidence, inputs.cost, judge, seed, found[0] if found else None) for s in settled)
     of_buckets = {cliff(inputs.cost, b.tokens_per_step) for b in buckets}
     of_inputs = furthest(note for b in buckets for note in inputs.notes(b.batch_max, b.context_max, len(b.tree)))
     notes = (
-        *(engine_notes(target, found, evidence) if target is not None else ()),
+        *of_engine,
         *(note for note in of_inputs if note not in of_buckets),
         *cliffs(settled, inputs.cost),
         *(() if one_for_all else wide_ranges(settled)),

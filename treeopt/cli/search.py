@@ -141,7 +141,6 @@ def search(
     from treeopt.latency import Latency
     from treeopt.planner import make_plan
     from treeopt.question import Question, parse_objective
-    from treeopt.restricted import Target
 
     question = Question(
         batches=parse_batches(batches) if batches is not None else (batch or 0,),
@@ -154,7 +153,11 @@ def search(
         ),
         sharing=Sharing(max_loss=sharing_loss, max_trees=max_trees),
     )
-    target = None if engine is None else Target.find(engine, allow_off=allow_off, drafter=drafter)
+    target = None
+    if engine is not None:
+        from treeopt.restricted import Target  # imports all engines
+
+        target = Target.find(engine, allow_off=allow_off, drafter=drafter)
     names = Names(
         ranks=mix or ranks,
         hardware=hardware,
