@@ -118,7 +118,7 @@ def test_a_mean_above_what_the_tree_can_give() -> None:
 def test_a_mean_without_counts_is_unclear() -> None:
     report = check_plan(TREE, metrics_of(Measured(name="gauge", length=1.9)))
     assert not report.drifted
-    assert any("counts no drafts" in note for note in report.notes)
+    assert any("no count of drafts" in note for note in report.notes)
 
 
 def test_which_tree_must_be_known() -> None:

@@ -78,6 +78,12 @@ def test_mtp_wants_a_multiple(schedule: Schedule) -> None:
     assert not any("n_predict" in note for note in notes)
 
 
+def test_prompt_lookup_is_told_its_lengths() -> None:
+    for drafter, said in (("ngram", True), ("eagle3", False)):
+        notes = export(CHAIN, find_engine("vllm"), Setup(drafter=drafter)).notes
+        assert any("prompt_lookup_min" in note for note in notes) == said
+
+
 def test_medusa_is_gone_in_0_33() -> None:
     assert written(CHAIN, drafter="medusa")["method"] == "medusa"
     with pytest.raises(InputError, match=r"no medusa drafter from 0\.33\.0 on"):

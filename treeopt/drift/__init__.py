@@ -119,7 +119,7 @@ def _unclear(compared: Sequence[Compared], gate: float) -> list[str]:
         if c.verdict is Verdict.UNCLEAR:
             least[c.source.name] = max(c.change.detectable or 0.0, least.get(c.source.name) or 0.0) or None
     return [
-        f"{name}: the file counts no drafts, so chance cannot be told from change"
+        f"{name}: too few documents, or no count of drafts, to tell chance from change: collect more"
         if detectable is None
         else f"{name}: a change of less than {detectable:.0%} may not show, the gate is {gate:.0%}: collect more drafts"
         for name, detectable in least.items()

@@ -37,6 +37,12 @@ _METHODS: Final = Methods(
     default="eagle3",
     gone={"medusa": Release(0, 33, 0)},
 )
+_NOTES: Final = {
+    "mtp": "num_speculative_tokens above the MTP model's n_predict must be a multiple of it",
+    # SpeculativeConfig: where neither is given both are 5, where one is given the other is the same.
+    "ngram": "vLLM looks up runs of exactly 5 tokens unless both prompt_lookup_min and prompt_lookup_max are set: set "
+    "them to the lengths that the ranks were recorded with (ngram:3 of treeopt ranks collect is 1 and 3)",
+}
 _WITHOUT_MODEL: Final = ("mtp", "ngram")  # the drafter is part of the target, or the prompt
 _SECTIONS: Final = ("speculative_config", "speculative-config")
 _PER_BATCH: Final = "num_speculative_tokens_per_batch_size"
@@ -189,9 +195,7 @@ def _config(setup: Setup, **settings: object) -> dict[str, object]:
 
 
 def _method_notes(setup: Setup) -> tuple[str, ...]:
-    if _METHODS.word(setup) != _METHODS.words["mtp"]:
-        return ()
-    return ("num_speculative_tokens above the MTP model's n_predict must be a multiple of it",)
+    return tuple(note for method, note in _NOTES.items() if _METHODS.word(setup) == _METHODS.words[method])
 
 
 def _serve(setup: Setup, config: str, *more: str) -> str:

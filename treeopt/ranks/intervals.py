@@ -54,14 +54,6 @@ def tokens_interval(replay: Replay, *, replicates: int = REPLICATES, seed: int =
     return interval_of(drawn[:, 0], _documents(replay))
 
 
-def independent_difference(a: Replay, b: Replay, *, replicates: int = REPLICATES, seed: int = 0) -> Interval | None:
-    """The interval of E(a) - E(b) on different documents; it carries the sampling error of both."""
-    first, second = (
-        bootstrap_tokens([replay], replicates=replicates, seed=(seed, side)) for side, replay in enumerate((a, b))
-    )
-    return interval_of((first - second)[:, 0], min(_documents(a), _documents(b)))
-
-
 def bootstrap_tokens(
     replays: Sequence[Replay], *, replicates: int = REPLICATES, seed: int | tuple[int, ...] = 0
 ) -> FloatArray:

@@ -33,7 +33,7 @@ def _verdict(report: Report) -> Text:
         return Text(f"{count} finding{'s' if count > 1 else ''}", style="bold red")
     if report.compared and all(c.verdict is Verdict.STABLE for c in report.compared):
         return Text(f"the plan holds: no change of more than {report.gate:.0%}", style="bold green")
-    told = "nothing is wrong as far as these metrics tell" if report.compared else "nothing could be compared"
+    told = "these metrics do not tell whether the plan holds" if report.compared else "nothing could be compared"
     return Text(told, style="bold yellow")
 
 

@@ -54,7 +54,7 @@ class ServedStep:
 
     def named(self) -> str:
         """The row in words."""
-        tree = f"N={self.nodes} D={self.depth} width={max(self.widths, default=0)}"
+        tree = f"N={self.nodes} D={self.depth} drafted {max(self.widths, default=0)} wide"
         return f"batch {self.batch} " + ("plain" if self.nodes == 1 else f"K={self.depth}" if self.is_chain else tree)
 
     def say(self, message: str) -> str:
