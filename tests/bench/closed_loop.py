@@ -40,7 +40,8 @@ noise, or not predicted to be faster.
 
 The tables are one of three runs of `ngram:3` on this quiet machine. In another one step times were off by -4.7 to
 +8.0 %; in the third by -6.9 to -11.5 % (two of seven beyond 10 %), plain steps too (-7.7 to -9.8 %): the machine
-itself had become slower by that much between learning and judging. Tokens per step agreed and all promises were kept in all.
+itself had become slower by that much between learning and judging. Tokens per step agreed and all promises were
+kept in all.
 
 Texts that differ from plain ones do so by rounding: a bfloat16 logit has 8 significant bits. With `--dtype float32`
 none of the first 8 held-out texts differs, at batch 3 and 6.
