@@ -65,7 +65,7 @@ class Sizes:
     def of(cls, families: Sequence[Family], *, depth: int, levels: int, most: Mapping[tuple[int, int], float]) -> Sizes:
         """All of up to `depth`: a tree is bounded by the best one that is at most as deep.
 
-        Families end where a deeper one is the same. `most` holds lower bounds for some (N, D).
+        Families end where a deeper one is the same. `most` holds tighter bounds for some (N, D).
         """
         blocks = [np.zeros((3, 0))]
         for d in range(1, depth + 1 if families else 1):
@@ -125,10 +125,9 @@ def chain_options(ranks: PathModel, limits: Limits, depth: int) -> Options:
     return _join(blocks, [_chain_maker(d) for d in range(len(f))], depth)
 
 
-def most_chain_tokens(ranks: PathModel, limits: Limits, depth: int, *, top: bool) -> FloatArray:
-    """`[D + 1]` the largest E of a chain of each depth: of `top` guesses, or bounded by each depth's likeliest node."""
-    f = path_probabilities(ranks, DraftTree.chain(min(depth, limits.max_nodes - 1)))
-    return np.cumsum(f if top or ranks.product_form else _likeliest(ranks, limits, f))
+def most_chain_tokens(ranks: PathModel, limits: Limits, depth: int) -> FloatArray:
+    """`[D + 1]` what no chain of any guesses exceeds, by each depth's likeliest node."""
+    return np.cumsum(_likeliest(ranks, limits, path_probabilities(ranks, DraftTree.chain(depth))))
 
 
 def _likeliest(ranks: PathModel, limits: Limits, chain: FloatArray) -> FloatArray:

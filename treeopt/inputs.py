@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from treeopt.catalog import DEFAULT_RANKS, locate
+from treeopt.collect.settings import PRICED_AS
 from treeopt.cost import (
     EngineSteps,
     Hardware,
@@ -33,13 +34,6 @@ from treeopt.ranks.trace import Trace, TraceFile
 
 if TYPE_CHECKING:
     from treeopt.cost.tables.loading import CostTable
-
-# What the drafters that `treeopt ranks collect` names are priced as.
-_PRICED_AS: Final = {"ngram": "ngram", "early-exit": "model", "medusa": "medusa"}
-
-
-def _priced_as(recorded: str | None) -> str | None:
-    return None if recorded is None else _PRICED_AS.get(recorded.partition(":")[0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,10 +74,11 @@ class Inputs:
                 found.append(f"ranks are {part.profile.note}; measure yours and pass --ranks")
             elif part.profile.note:
                 found.append(f"ranks {part.name}: {part.profile.note}")
-            ours, theirs = self.kernels.drafter.kind, _priced_as(part.profile.conditions.drafter)
-            if theirs is not None and theirs != ours:
+            recorded, ours = part.profile.conditions.drafter, self.kernels.drafter.kind
+            theirs = PRICED_AS.get((recorded or "").partition(":")[0], ours)
+            if theirs != ours:
                 found.append(
-                    f"ranks {part.name} are of the drafter {part.profile.conditions.drafter}, the step is priced with "
+                    f"ranks {part.name} are of the drafter {recorded}, the step is priced with "
                     f"{ours}: pass --drafter {'model:NAME' if theirs == 'model' else theirs}"
                 )
             if part.trace is None and part.profile.conditions.sampling == "all-positions":

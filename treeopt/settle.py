@@ -101,9 +101,8 @@ class _Settler:
     def _buckets(self) -> list[Question]:
         """One question for every bucket, which are formed at the draft starts of the middle batch size's tree."""
         question, batches = self.question, self.question.batches
-        one_tree = Sharing(max_loss=question.sharing.max_loss, max_trees=1)
         if len(batches) == 1:
-            return [replace(question, sharing=one_tree)]
+            return [self._of_batches(*question.ranges[0])]
         middle = question.at(Point(batches[len(batches) // 2], question.context))
         found = search(question, self._model(middle), self.cost)
         return [self._of_batches(choice.batch_min, choice.batch_max) for choice in found]
@@ -113,13 +112,13 @@ class _Settler:
         two = replace(own, sharing=Sharing(max_loss=0.0, max_trees=2))
         ends = [choice.batch_max for choice in search(two, self._model(own), self.cost)][:-1]
         end = ends[0] if ends else own.batches[len(own.batches) // 2 - 1]
-        low, high = own.ends[0].batch, own.batches[-1]
+        low, high = own.ranges[0][0], own.batches[-1]
         return [self._of_batches(low, end), self._of_batches(end + 1, high)]
 
     def _of_batches(self, low: int, high: int) -> Question:
         """The question for one tree for the listed batch sizes from `low` to `high`."""
         listed = tuple(b for b in self.question.batches if low <= b <= high)
-        one_tree = Sharing(max_loss=self.question.sharing.max_loss, max_trees=1)
+        one_tree = replace(self.question.sharing, max_trees=1)
         return replace(self.question, batches=listed, first_batch=low, sharing=one_tree)
 
     def _under(self, draft: Draft | None) -> PathModel:

@@ -79,13 +79,16 @@ def _trees(shape: Trees, ranks: PathModel, limits: Limits, depth: int) -> Offere
         limits = replace(limits, max_ranks=min(limits.max_children, limits.max_ranks or ranks.ranks), max_children=None)
     families = _families(ranks, limits, cap)
     trees = [tree_options(families, depth)]
-    top = most_chain_tokens(ranks, limits, depth, top=not shape.rank_gaps)  # without gaps there are no other chains
-    most = {(d + 1, d): float(E) for d, E in enumerate(top)}
+    chains = _chains(ranks, limits, depth)
+    most_of_chains = chains.expected_tokens
+    if shape.rank_gaps and not ranks.product_form:  # else no chain beats that of the top guesses
+        most_of_chains = most_chain_tokens(ranks, limits, int(chains.depth.max()))
+    most = {(d + 1, d): float(E) for d, E in enumerate(most_of_chains)}
     if shape.min_depth > 1:
         two_deep = _two_deep(ranks, limits, depth, gaps=shape.rank_gaps)
         trees.append(two_deep)
         most |= {(int(n), 2): float(E) for n, E in zip(two_deep.nodes, two_deep.expected_tokens, strict=True)}
-    options = concatenate([_chains(ranks, limits, depth), *trees])
+    options = concatenate([chains, *trees])
     free = families if cap is None or ranks.product_form else _families(ranks, limits, None)
     sizes = Sizes.of(free, depth=limits.depth_for(ranks), levels=depth, most=most)
     if shape.leading_parents:

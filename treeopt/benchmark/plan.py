@@ -14,7 +14,7 @@ from treeopt.benchmark.lanes import Advance, Subject
 from treeopt.benchmark.models import Request
 from treeopt.benchmark.result import Result
 from treeopt.benchmark.ways import Way, ways_for
-from treeopt.collect.settings import model_name
+from treeopt.collect.settings import PRICED_AS, model_name
 from treeopt.compare import Rival, parse_rival
 from treeopt.errors import InputError
 from treeopt.inputs import Inputs, inputs_of
@@ -116,7 +116,7 @@ class PlanBench:
         hardware, plan, drafter = self.inputs.hardware, self.plan, self.request.drafter
         if hardware.device != self.device.label:
             yield f"the plan's step times are for {hardware.device}, this is {self.device.label}"
-        if plan.drafter.partition(":")[0] != ("ngram" if drafter.kind == "ngram" else "model"):
+        if plan.drafter.partition(":")[0] != PRICED_AS[drafter.kind]:
             yield f"the plan prices the drafter {plan.drafter}, this run drafts with {drafter.name}"
         measured = self.inputs.evidence.parts[0].profile.conditions.drafter
         if measured is not None and measured != drafter.name:

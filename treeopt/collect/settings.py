@@ -17,6 +17,8 @@ DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
 
 DraftKind = Literal["ngram", "early-exit", "medusa", "model"]
 _KINDS: Final[tuple[DraftKind, ...]] = ("ngram", "early-exit", "medusa")
+# The kind of `treeopt.cost.parse_drafter` whose passes each kind takes.
+PRICED_AS: Final[dict[str, str]] = {"ngram": "ngram", "early-exit": "model", "medusa": "medusa", "model": "model"}
 _OR_A_MODEL: Final = "; or a model: its directory, .gguf file or hub id OWNER/NAME"
 
 
