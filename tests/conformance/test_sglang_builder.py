@@ -9,7 +9,7 @@ from conformance.wheels import needs_conformance
 from oracles import TableModel
 from test_dynamic_tree import LIMITS, Steps, check, drafter, searched
 
-from treeopt.dynamic_tree import SGLANG, Triple, dynamic_tree_shape
+from treeopt.acceptance.dynamic_tree import SGLANG, Triple, dynamic_tree_shape
 from treeopt.engines.sglang_abi import decode
 from treeopt.tree import DraftTree
 
