@@ -7,7 +7,7 @@ import pytest
 from conformance.sglang_code import own_modules, spec_utils
 from conformance.wheels import needs_conformance
 from oracles import TableModel
-from test_dynamic_tree import LIMITS, Steps, check, drafter, searched
+from acceptance.test_dynamic_tree import LIMITS, Steps, check, drafter, searched
 
 from treeopt.acceptance.dynamic_tree import SGLANG, Triple, dynamic_tree_shape
 from treeopt.engines.sglang_abi import decode
