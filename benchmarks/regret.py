@@ -1,4 +1,4 @@
-"""What a wrong step time costs when it chooses the tree, by hand: `python tests/bench/regret.py [FOLDER]`.
+"""What a wrong step time costs when it chooses the tree, by hand: `python benchmarks/regret.py [FOLDER]`.
 
 Truth is the sum of measured kernels in FOLDER (`measured_data.py` says which): H100 BF16 GEMMs of three engines, and
 the all-reduce under tensor parallelism. Every chooser picks N in 1..64 for B in 1..128; its regret is the tokens/s that

@@ -1,4 +1,4 @@
-"""The README's picture, from the real command: `python tests/bench/picture.py` writes docs/search.svg."""
+"""The README's picture, from the real command: `python benchmarks/picture.py` writes docs/search.svg."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def record() -> None:
     try:
         main()
     except SystemExit:
-        path = Path(__file__).parents[2] / "docs" / "search.svg"
+        path = Path(__file__).parents[1] / "docs" / "search.svg"
         path.write_text(pen.export_svg(title="treeopt"))
 
 

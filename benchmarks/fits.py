@@ -1,4 +1,4 @@
-"""Held-out error of every form, by hand: `python tests/bench/fits.py [FOLDER]` (docs/cost-fits.md).
+"""Held-out error of every form, by hand: `python benchmarks/fits.py [FOLDER]` (docs/cost-fits.md).
 
 First on the measured kernels in FOLDER (`measured_data.py` says which), then on the rows that the shipped profiles
 keep.

@@ -1,4 +1,4 @@
-"""Does the printed E hold on new documents? By hand: `python tests/bench/holdout.py [FOLDER or TRACE.npz ...]`.
+"""Does the printed E hold on new documents? By hand: `python benchmarks/holdout.py [FOLDER or TRACE.npz ...]`.
 
 Search on a random half of a trace's documents as `treeopt search --holdout 0.5` does, at a fixed number of nodes, and
 replay the tree on the other half: 100 times per trace and N, each split in both directions. The sampling errors of
@@ -29,7 +29,7 @@ from treeopt.ranks.model import expected_tokens, path_probabilities
 from treeopt.settle import Settled, held_out_tokens, settled_search
 from treeopt.tree import DraftTree
 
-SHIPPED: Final = Path(__file__).resolve().parents[2] / "profiles" / "ranks" / "smollm2-135m-eagle.npz"
+SHIPPED: Final = Path(__file__).resolve().parents[1] / "profiles" / "ranks" / "smollm2-135m-eagle.npz"
 NODES: Final = (4, 8, 16, 32, 64)
 SPLITS: Final = 100
 HEADER: Final = """\

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-BESIDE: Final = Path(__file__).resolve().parents[3] / "shared" / "data"
+BESIDE: Final = Path(__file__).resolve().parents[2] / "shared" / "data"
 GEMM: Final = """\
 gemm/: kernel times of NVIDIA's aiconfigurator-core 0.12.0 (PyPI, Apache-2.0), its Parquet tables under systems/data
 written as aic_gemm_bf16.csv, aic_gemm_fp8.csv, aic_decode_attention.csv, aic_moe.csv and aic_allreduce.csv, with

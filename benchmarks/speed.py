@@ -1,4 +1,4 @@
-"""Speed of the main job, by hand: `python tests/bench/speed.py > docs/speed.md` (a quiet machine, one core)."""
+"""Speed of the main job, by hand: `python benchmarks/speed.py > docs/speed.md` (a quiet machine, one core)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def yardstick() -> float:
 def counting(positions: int) -> tuple[float, float]:
     """Seconds to count a trace of that many positions on disk, and the peak memory of the process in MB."""
     rng = np.random.default_rng(0)
-    source = np.load(Path(__file__).parents[2] / "profiles" / "ranks" / "smollm2-135m-eagle.npz")["rank"]
+    source = np.load(Path(__file__).parents[1] / "profiles" / "ranks" / "smollm2-135m-eagle.npz")["rank"]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.npz"
         np.savez_compressed(path, rank=source[rng.integers(0, len(source), positions)])
@@ -84,7 +84,7 @@ def counting(positions: int) -> tuple[float, float]:
 def synthetic(positions: int, documents: int) -> Trace:
     """A trace of that size from the shipped one's rows."""
     rng = np.random.default_rng(0)
-    source = np.load(Path(__file__).parents[2] / "profiles" / "ranks" / "smollm2-135m-eagle.npz")["rank"]
+    source = np.load(Path(__file__).parents[1] / "profiles" / "ranks" / "smollm2-135m-eagle.npz")["rank"]
     source = source[(source != -2).all(axis=1)]
     length = positions // documents
     return Trace(
@@ -116,7 +116,7 @@ def main() -> None:
     wall, memory = command()
     seconds, peak = counting(10_000_000)
     print("# Speed of the main job\n")
-    print("Made by `python tests/bench/speed.py > docs/speed.md` on 2 cores of a shared x86-64 server. Medians.\n")
+    print("Made by `python benchmarks/speed.py > docs/speed.md` on 2 cores of a shared x86-64 server. Medians.\n")
     print("| what | limit | measured | met |\n|---|---|---|---|")
     line("`python -c 'import numpy'`, wall, for scale", yardstick(), ".2f", "s")
     line("plan of 9 batch sizes, N <= 256, D <= 16, 32 ranks, in process", plan_of_nine(), ".3f", "s", 0.1)

@@ -1,4 +1,4 @@
-"""Published sweeps against the tool, by hand: `python tests/bench/published_sweeps.py [FOLDER]`.
+"""Published sweeps against the tool, by hand: `python benchmarks/published_sweeps.py [FOLDER]`.
 
 Writes docs/cost-steps.md from the FOLDER that `measured_data.py` describes. The numbers are those of
 `tests/published.py`; each section says what was fitted and what was predicted, and which test asserts it.
@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # tests/
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import published
 import published_steps
@@ -20,7 +20,7 @@ from measured_data import PUBLISHED, data_folder
 from published import TIE, Predicted, Verdict
 from smooth_h100 import SmoothH100
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "cost-steps.md"
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "cost-steps.md"
 FILES = (
     *(
         f"measured/{name}.csv"
@@ -36,7 +36,7 @@ FILES = (
     "inputs/report_numbers.json",
     "inputs/specforge_bench_eagle3_results.json",
 )
-COMMAND = "python tests/bench/published_sweeps.py FOLDER"
+COMMAND = "python benchmarks/published_sweeps.py FOLDER"
 
 
 def main() -> None:
@@ -60,7 +60,7 @@ A step of a serving engine takes longer than its kernels: the scheduler, samplin
 come on top. `treeopt profile fit --steps` fits up to five constants for them to step times that were served, and
 `treeopt profile table` writes step times as the tables that engines plan by. Made by `{COMMAND}` from published
 numbers; asserted by `tests/cost/steps/test_published.py`. The project does not hold these numbers; each section names
-its source. FOLDER holds them as `measured/*.csv` and `inputs/*.json`: `tests/bench/measured_data.py` lists which,
+its source. FOLDER holds them as `measured/*.csv` and `inputs/*.json`: `benchmarks/measured_data.py` lists which,
 `tests/published.py` reads their columns."""
 
 

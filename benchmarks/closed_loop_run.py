@@ -171,7 +171,7 @@ class Loop:
         )
         for _ in bench.run(bench.schedule(None).left):
             pass
-        found = profile_of(bench, name="cpu", command="tests/bench/closed_loop.py", noise=bench.noise())
+        found = profile_of(bench, name="cpu", command="benchmarks/closed_loop.py", noise=bench.noise())
         save_hardware(out, found.fitted.hardware)
 
     def find(self, name: str) -> ModelShape:

@@ -1,4 +1,4 @@
-"""What the kernels compile to, by hand, without a GPU: `python tests/bench/kernels_compile.py [--every]` prints tables.
+"""What the kernels compile to, by hand, without a GPU: `python benchmarks/kernels_compile.py [--every]` prints tables.
 
 They are the tables of docs/kernels.md. Nothing is timed.
 """
@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPT = Path(__file__).parents[1] / "kernels" / "compile_kernels.py"
+SCRIPT = Path(__file__).parents[1] / "tests" / "kernels" / "compile_kernels.py"
 
 
 def rows(*arguments: str) -> list[dict]:

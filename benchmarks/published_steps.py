@@ -1,4 +1,4 @@
-"""Kernel models against published step times, by hand: `python tests/bench/published_steps.py [FOLDER]`.
+"""Kernel models against published step times, by hand: `python benchmarks/published_steps.py [FOLDER]`.
 
 23 step times of Llama-3.1-8B with EAGLE chains in vLLM, in the FOLDER that `measured_data.py` describes (the GPU is not
 named, its plain step is that of an H100). For every H100 profile that is shipped, and for smooth rooflines written
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # tests/
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import shared
 from measured_data import STEPS, data_folder
