@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treeopt.acceptance.errors import EvidenceError
+from treeopt.acceptance.loading import load_profile
 from treeopt.acceptance.model import expected_tokens, path_probabilities
 from treeopt.acceptance.position import MeanLength, PositionSurvival
-from treeopt.acceptance.profile import Conditions, RankProfile, load_profile, profile_document
+from treeopt.acceptance.profile import Conditions, RankProfile
+from treeopt.acceptance.profile_file import profile_document
 from treeopt.errors import FileFormatError
 from treeopt.files.documents import dump_yaml
 from treeopt.tree import DraftTree

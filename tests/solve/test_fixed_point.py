@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from treeopt.acceptance.intervals import Interval
+from treeopt.acceptance.loading import load_profile
 from treeopt.acceptance.mixture import Mixture
 from treeopt.acceptance.model import expected_tokens, path_probabilities
-from treeopt.acceptance.profile import load_profile
 from treeopt.acceptance.replay import replay
 from treeopt.acceptance.table import DepthRanks
 from treeopt.acceptance.traffic import Evidence, Part
