@@ -1,6 +1,6 @@
 """Published sweeps, and what the tool says of them; every number is from the shared data, where its source stands.
 
-`tests/bench/published_sweeps.py` prints them, `tests/cost/steps/test_published.py` asserts those that are promises.
+`benchmarks/published_sweeps.py` prints them, `tests/cost/steps/test_published.py` asserts those that are promises.
 """
 
 from __future__ import annotations
