@@ -7,6 +7,6 @@ from pathlib import Path
 import pytest
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
-DATA = SHARED / "data"  # scripts of tests/bench set it to the folder that they are given
+DATA = SHARED / "data"  # scripts of benchmarks set it to the folder that they are given
 
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data folder is not beside this checkout")
