@@ -253,7 +253,7 @@ def attention_kernel(
 
     # Parents come first, so no row sees a node behind its own: later tiles of keys are left out.
     behind = tl.minimum(num_nodes, (tile * BLOCK_M + BLOCK_M - 1) // GROUP_SIZE + 1)
-    for first in tl.range(0, is_last * behind, TAIL_N, num_stages=2):
+    for first in tl.range(0, is_last * behind, TAIL_N, num_stages=1):
         mask_n = first + offs_n < num_nodes
         pos = stop + first
         if TREE_IN_CACHE:

@@ -119,7 +119,7 @@ TABLE: Final[dict[tuple[HeadShape, int], Lines]] = {
         _config(64, 32, 8, 2, 1),
         _config(128, 32, 8, 2, 1, tail=16),
     ),
-    (HeadShape(576, 512), 2): (_config(16, 32, 4, 1, 2), _config(32, 32, 8, 1, 1)),
+    (HeadShape(576, 512), 2): (_config(16, 32, 8, 1, 1, tail=16), _config(32, 32, 8, 1, 1, tail=16)),
     (HeadShape(64, 64), 4): (_config(16, 32, 4, 1, 3, tail=16),),
     (HeadShape(96, 96), 4): (_config(16, 32, 4, 1, 2, tail=16),),
     (HeadShape(128, 128), 4): (_config(16, 32, 4, 1, 2, tail=16),),

@@ -141,8 +141,8 @@ MUTANTS = {
     ),
     "dropped prefix token": (
         "_attention_triton",
-        "tl.where((pos + offs_n < stop)",
-        "tl.where((pos + offs_n < stop - 1)",
+        "mask_n = pos + offs_n < stop",
+        "mask_n = pos + offs_n < stop - 1",
         PLAIN,
     ),
     "tree in every piece": ("_attention_triton", "tl.range(0, is_last * behind, TAIL", "tl.range(0, behind, TAIL", CUT),
