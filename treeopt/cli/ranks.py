@@ -71,9 +71,7 @@ def list_(
 
     console.result(published_report(found))
     if not found:
-        console.notes(
-            ["no published pair is like that: `treeopt ranks list` alone shows all"]
-        )
+        console.notes(["no published pair is like that: `treeopt ranks list` alone shows all"])
 
 
 @app.command("show")
