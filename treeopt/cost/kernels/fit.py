@@ -50,7 +50,7 @@ class Limit:
     high: float
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class KernelFit:
     """A family's times for one number format.
 

@@ -28,7 +28,7 @@ class FitEntry(NamedTuple):
     fit: KernelFit
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class KernelFits:
     """The fits of one GPU and engine."""
 
@@ -46,7 +46,7 @@ class KernelFits:
         """The `fits` of a profile."""
         found: dict[str, Any] = {}
         for family, dtype, fit in self.entries:
-            found.setdefault(str(family), {})[dtype] = fit.document()
+            found.setdefault(str(family), {})[str(dtype)] = fit.document()
         return found
 
     def archive(self) -> bytes:
