@@ -8,8 +8,17 @@ from treeopt.cost.formats import Dtype
 from treeopt.errors import InputError
 
 BYTES = {
-    "bf16": 2, "fp16": 2, "fp32": 4, "fp8": 1, "fp8_static": 1, "fp8_block": 1 + 4 / 16384, "int8": 1,
-    "int4": 0.5 + 2 / 128, "mxfp4": 0.5 + 1 / 32, "mxfp4_mxfp8": 0.5 + 1 / 32, "nvfp4": 0.5 + 1 / 16,
+    "bf16": 2,
+    "fp16": 2,
+    "fp32": 4,
+    "fp8": 1,
+    "fp8_static": 1,
+    "fp8_block": 1 + 4 / 16384,
+    "int8": 1,
+    "int4": 0.5 + 2 / 128,
+    "mxfp4": 0.5 + 1 / 32,
+    "mxfp4_mxfp8": 0.5 + 1 / 32,
+    "nvfp4": 0.5 + 1 / 16,
 }
 
 
