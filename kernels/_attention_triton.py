@@ -8,7 +8,6 @@ A head dimension that is no power of two comes in two parts (96 = 64 + 32); the 
 import triton
 import triton.language as tl
 
-
 LN2 = tl.constexpr(0.6931471805599453)
 UNSEEN = tl.constexpr(-1.0e30)  # finite: -inf minus -inf would be NaN in rows that see nothing yet
 
