@@ -29,7 +29,7 @@ def module_of(path: Path) -> str:
 
 
 def package_of(module: str) -> str:
-    """`treeopt.cost` of `treeopt.cost.steps.fit`; `treeopt` of the modules that lie in no subpackage: the core."""
+    """`treeopt.cost` of `treeopt.cost.fit.solve`; `treeopt` of the modules that lie in no subpackage: the core."""
     parts = module.split(".")
     return ".".join(parts[:2]) if (ROOT / "/".join(parts[1:2])).is_dir() else "treeopt"
 
@@ -69,9 +69,9 @@ def test_directions(package: str) -> None:
         ("treeopt.solve.search", "import treeopt.cli", ["treeopt.cli"]),
         ("treeopt.solve.search", "def f():\n    from treeopt import render", ["treeopt.render"]),
         ("treeopt.acceptance.traffic", "from treeopt.engines import vllm", ["treeopt.engines", "treeopt.engines.vllm"]),
-        ("treeopt.solve.search", "from treeopt.cost.base import StepCost", []),
-        ("treeopt.cost.steps.fit", "from treeopt.acceptance import importers", ["treeopt.acceptance.importers"]),
-        ("treeopt.cost.steps.fit", "from treeopt.acceptance.model import PathModel", []),
+        ("treeopt.solve.search", "from treeopt.cost.step_cost import StepCost", []),
+        ("treeopt.cost.fit.engine_steps", "from treeopt.acceptance import importers", ["treeopt.acceptance.importers"]),
+        ("treeopt.cost.fit.engine_steps", "from treeopt.acceptance.model import PathModel", []),
         ("treeopt.kernels.step", "import treeopt.cli.console as c", ["treeopt.cli.console"]),
         ("treeopt.cli.search", "from treeopt.engines.registry import find_engine", []),
     ],

@@ -11,7 +11,7 @@ from oracles import TableModel, all_trees, random_path_model, random_product_mod
 from treeopt.acceptance.model import expected_tokens, path_probabilities
 from treeopt.acceptance.table import DepthRankModel
 from treeopt.arrays import FloatArray
-from treeopt.cost.base import IntLike
+from treeopt.cost.step_cost import IntLike
 from treeopt.solve.best_trees import Limits, best_families
 from treeopt.solve.bound import WIDTHS, Ideal, narrowest, split_by_width
 from treeopt.solve.candidates import Sizes

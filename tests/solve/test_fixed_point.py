@@ -13,7 +13,7 @@ from treeopt.acceptance.replay import replay
 from treeopt.acceptance.table import DepthRanks
 from treeopt.acceptance.traffic import Evidence, Part
 from treeopt.arrays import FloatArray
-from treeopt.cost.base import IntLike
+from treeopt.cost.step_cost import IntLike
 from treeopt.errors import InputError
 from treeopt.files.shipped import locate
 from treeopt.planner.inputs import load_evidence

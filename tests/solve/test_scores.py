@@ -12,7 +12,7 @@ from oracles import TableModel, all_trees, random_path_model, random_product_mod
 from treeopt.acceptance.model import path_probabilities
 from treeopt.acceptance.table import DepthRankModel
 from treeopt.arrays import FloatArray
-from treeopt.cost.base import IntLike
+from treeopt.cost.step_cost import IntLike
 from treeopt.errors import InputError
 from treeopt.solve.best_trees import Limits
 from treeopt.solve.buckets import Sharing

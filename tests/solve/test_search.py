@@ -8,8 +8,8 @@ from oracles import TableModel, all_trees, random_path_model, random_product_mod
 
 from treeopt.acceptance.table import DepthRankModel
 from treeopt.arrays import FloatArray
-from treeopt.cost.base import IntLike
 from treeopt.cost.hardware import break_even_batch
+from treeopt.cost.step_cost import IntLike
 from treeopt.errors import InputError, UnknownNameError
 from treeopt.solve.best_trees import Limits
 from treeopt.solve.buckets import Sharing

@@ -94,4 +94,5 @@ def _with_trace(document: Document, folder: Path, *, keep: bool, confidence: boo
         name=root.get("name").text(),
         conditions=read_conditions(root.get("conditions", {})),
         note=root.get("note", "").text(),
+        source=root.get("source", "").text(),
     )

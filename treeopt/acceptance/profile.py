@@ -43,7 +43,7 @@ class Conditions:
 
 @dataclass(frozen=True, kw_only=True)
 class RankProfile:
-    """Acceptance evidence; `note` is what a reader of any result made from it must be told.
+    """Acceptance evidence; `note` is what a reader of any result made from it must be told, `source` who published it.
 
     `trace` holds the positions that the counts came from, where they were kept: documents and draft starts are found
     in it. `files` are those that it was read from, beside the profile itself.
@@ -55,6 +55,7 @@ class RankProfile:
     sha256: str
     documents: int = 0
     note: str = ""
+    source: str = ""
     trace: Trace | None = None
     files: tuple[Path, ...] = ()
 

@@ -18,7 +18,7 @@ from treeopt.arrays import FloatArray
 from treeopt.files.documents import Document, Field
 
 FORMAT: Final = "treeopt.ranks/1"
-COMMON_KEYS: Final = ("format", "name", "evidence", "conditions", "note", "documents")
+COMMON_KEYS: Final = ("format", "name", "evidence", "conditions", "note", "source", "documents")
 
 
 def read_profile(document: Document) -> RankProfile:
@@ -41,6 +41,8 @@ def profile_document(profile: RankProfile) -> dict[str, Any]:
         value["documents"] = profile.documents
     if profile.note:
         value["note"] = profile.note
+    if profile.source:
+        value["source"] = profile.source
     return {**value, "conditions": profile.conditions.known()}
 
 
@@ -92,6 +94,7 @@ def _parse(document: Document) -> RankProfile:
         sha256=document.sha256,
         documents=root.get("documents", 0).integer(low=0),
         note=root.get("note", "").text(),
+        source=root.get("source", "").text(),
     )
 
 
