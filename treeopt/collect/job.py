@@ -10,16 +10,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from treeopt.catalog import file_sha256
+from treeopt.acceptance.profile import Conditions
 from treeopt.collect.drafters import check_pair
 from treeopt.collect.join import join_npz
 from treeopt.collect.models import Encoder
 from treeopt.collect.prompts import read_prompts
 from treeopt.collect.record import Document, Recorder, to_npz
 from treeopt.collect.settings import Settings
-from treeopt.documents import check_writable, os_error, read_text, write_atomically
 from treeopt.errors import InputError
-from treeopt.ranks.profile import Conditions
+from treeopt.files.documents import check_writable, os_error, read_text, write_atomically
+from treeopt.files.shipped import file_sha256
 
 FORMAT: Final = "treeopt.collect/1"
 Advance = Callable[[int], None]

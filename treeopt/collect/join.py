@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from treeopt.documents import os_error
+from treeopt.files.documents import os_error
 
 
 def join_npz(parts: Sequence[Path], out: Path) -> None:

@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from treeopt.arrays import IntArray
 from treeopt.collect.prompts import Prompt
-from treeopt.documents import os_error
 from treeopt.errors import FileFormatError, InputError
 from treeopt.extras import require
+from treeopt.files.documents import os_error
 
 Probabilities = npt.NDArray[np.float32]
 Loaded = TypeVar("Loaded")

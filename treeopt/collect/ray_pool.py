@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from treeopt.acceptance.profile import Conditions
 from treeopt.collect.job import Advance, Job, Part, documents_in, record_part
 from treeopt.collect.record import Document, Recorder
 from treeopt.collect.settings import Settings
-from treeopt.documents import write_atomically
 from treeopt.errors import InputError
 from treeopt.extras import require
-from treeopt.ranks.profile import Conditions
+from treeopt.files.documents import write_atomically
 
 # A cluster of our own, for one call. Ray listens on every interface, and replaces a loopback address that it is given,
 # unless clusters are off as they are by default on macOS and Windows. It reads these when it is imported.

@@ -11,15 +11,15 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from treeopt.acceptance.profile import Conditions
+from treeopt.acceptance.rules import RECURSIVE_REJECTION
+from treeopt.acceptance.trace import PAST_END
 from treeopt.arrays import IntArray
 from treeopt.collect.drafters import Drafter, load_drafter
 from treeopt.collect.guesses import Guesses
 from treeopt.collect.models import CausalModel, Probabilities
 from treeopt.collect.rules import accepted_sibling
 from treeopt.collect.settings import Settings
-from treeopt.ranks.profile import Conditions
-from treeopt.ranks.rules import RECURSIVE_REJECTION
-from treeopt.ranks.trace import PAST_END
 
 LISTED: Final = 8  # guesses whose probability is written down
 UNRANKED: Final = -1

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from treeopt.acceptance.paths import MAX_RANKS
+from treeopt.acceptance.profile import Conditions
+from treeopt.acceptance.rules import GREEDY, RECURSIVE_REJECTION, TARGET_SAMPLE
 from treeopt.errors import InputError, UnknownNameError
-from treeopt.ranks.paths import MAX_RANKS
-from treeopt.ranks.profile import Conditions
-from treeopt.ranks.rules import GREEDY, RECURSIVE_REJECTION, TARGET_SAMPLE
 
 MAX_DEPTH: Final = 64
 RECORDED_RULES: Final = (GREEDY, TARGET_SAMPLE, RECURSIVE_REJECTION)

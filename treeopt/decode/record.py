@@ -11,12 +11,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from treeopt.acceptance.trace import PAST_END, Trace
 from treeopt.arrays import IntArray
 from treeopt.decode.batch import NOTHING, TreeBatch
 from treeopt.decode.drafting import Drafter, Level
 from treeopt.decode.rules import Rule, Siblings
 from treeopt.errors import InputError
-from treeopt.ranks.trace import PAST_END, Trace
 from treeopt.tree import DraftTree
 
 _TOGETHER: Final = 64  # positions that a drafter is asked about at a time
