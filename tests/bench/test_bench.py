@@ -13,7 +13,7 @@ from treeopt.tree import DraftTree
 
 pytest.importorskip("torch", reason="decoding needs torch")
 
-from benchmark.world import World, price_list, random_prompts, subject_of, world_of
+from bench.world import World, price_list, random_prompts, subject_of, world_of
 from costs import FakeCost
 
 from treeopt.acceptance.intervals import Interval
