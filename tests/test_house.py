@@ -13,7 +13,7 @@ import treeopt
 ROOT = Path(treeopt.__file__).parent
 # Names that still stand for two things; the list only gets shorter.
 STILL_TWICE = frozenset(
-    [
+    {
         "Bench",
         "Bucket",
         "Chains",
@@ -51,7 +51,7 @@ STILL_TWICE = frozenset(
         "TripleLimits",
         "Verdict",
         "Window",
-    ]
+    }
 )
 
 
