@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from treeopt.arrays import FloatArray
-from treeopt.cost.base import IntLike
+from treeopt.cost.step_cost import IntLike
 
 
 @dataclass(frozen=True, kw_only=True)

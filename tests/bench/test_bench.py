@@ -23,7 +23,7 @@ from treeopt.bench.lanes import Lane, run_side_by_side
 from treeopt.bench.result import Promise, Result
 from treeopt.bench.steps import fit_context, steps_csv
 from treeopt.bench.ways import CHAIN, PLAIN, PLAN, Way
-from treeopt.cost.steps.reading import read_steps
+from treeopt.cost.served.reading import read_steps
 from treeopt.decode.record import Text, record_trace
 from treeopt.decode.rules import rule_named
 from treeopt.errors import InputError

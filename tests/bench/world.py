@@ -17,7 +17,7 @@ from treeopt.acceptance.traffic import Evidence, Part
 from treeopt.bench.lanes import Lane, Subject
 from treeopt.bench.result import Cell, Residual
 from treeopt.bench.ways import Way
-from treeopt.cost.base import StepCost
+from treeopt.cost.step_cost import StepCost
 from treeopt.decode.decoder import Decoding
 from treeopt.decode.toy import ToyTransformer
 from treeopt.plan.bucket import Estimate

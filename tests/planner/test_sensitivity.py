@@ -8,8 +8,8 @@ from costs import FakeCost
 
 from treeopt.acceptance.table import DepthRankModel
 from treeopt.arrays import FloatArray
-from treeopt.cost.base import IntLike
 from treeopt.cost.step import ModelStep
+from treeopt.cost.step_cost import IntLike
 from treeopt.cost.terms import StepTerms, Term, TermError
 from treeopt.plan.bucket import CostSensitivity
 from treeopt.planner.inputs import load_inputs

@@ -59,7 +59,7 @@ class TraceSource(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class RankProfile:
-    """Acceptance evidence; `note` is what a reader of any result made from it must be told.
+    """Acceptance evidence; `note` is what a reader of any result made from it must be told, `source` who published it.
 
     `trace` is the file that the counts came from, if there is one: documents and draft starts are found in it.
     """
@@ -70,6 +70,7 @@ class RankProfile:
     sha256: str
     documents: int = 0
     note: str = ""
+    source: str = ""
     trace: TraceSource | None = None
 
     @property
@@ -123,6 +124,8 @@ def profile_document(profile: RankProfile) -> dict[str, Any]:
         value["documents"] = profile.documents
     if profile.note:
         value["note"] = profile.note
+    if profile.source:
+        value["source"] = profile.source
     return {**value, "conditions": profile.conditions.known()}
 
 
@@ -154,7 +157,7 @@ def _parse(document: Document, folder: Path) -> RankProfile:
     if found != FORMAT:
         raise root.get("format").error(f"this is '{found}'", hint=f"a rank profile starts with `format: {FORMAT}`")
     kind = root.get("evidence").text()
-    common = ("format", "name", "evidence", "conditions", "note", "documents")
+    common = ("format", "name", "evidence", "conditions", "note", "source", "documents")
     if kind == "depth-rank":
         root.only(*common, "reached", "counts", "probabilities")
         evidence: Evidence = _depth_ranks(root)
@@ -179,6 +182,7 @@ def _parse(document: Document, folder: Path) -> RankProfile:
         sha256=document.sha256,
         documents=root.get("documents", 0).integer(low=0),
         note=root.get("note", "").text(),
+        source=root.get("source", "").text(),
     )
 
 
@@ -235,6 +239,7 @@ def _with_trace(root: Field, folder: Path) -> RankProfile:
         name=root.get("name").text(),
         conditions=_conditions(root),
         note=root.get("note", "").text(),
+        source=root.get("source", "").text(),
     )
 
 

@@ -51,6 +51,29 @@ def import_(
     console.notes([*imported.warnings, *([f"wrote {out}"] if out is not None else [])])
 
 
+@app.command("list")
+def list_(
+    target: Annotated[str | None, typer.Option(help="Only pairs whose target's name holds this.")] = None,
+    drafter: Annotated[str | None, typer.Option(help="Only pairs with this kind of drafter.")] = None,
+    json: Json = False,
+) -> None:
+    """List the published profiles of real pairs that --ranks takes by name."""
+    from treeopt.acceptance.profile import profile_document
+    from treeopt.acceptance.published import published_profiles, supports
+    from treeopt.cli import console
+
+    found = published_profiles(target=target, drafter=drafter)
+    if json:
+        rows = [{**profile_document(p), "supports": supports(p)} for p in found]
+        typer.echo(json_format.dumps({"format": "treeopt.ranks-list/1", "profiles": rows}, indent=2))
+        return
+    from treeopt.render import published_report
+
+    console.result(published_report(found))
+    if not found:
+        console.notes(["no published pair is like that: `treeopt ranks list` alone shows all"])
+
+
 @app.command("show")
 def show(
     profile: Annotated[str, typer.Argument(metavar="PROFILE", help="A shipped name, a profile or a trace.")],

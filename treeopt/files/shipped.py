@@ -25,9 +25,9 @@ class Located(NamedTuple):
     shipped: bool
 
 
-def shipped_names(kind: Kind) -> list[str]:
-    """Names of the shipped profiles of one kind."""
-    return sorted(p.stem for p in (_PROFILES / kind).glob("*.yaml"))
+def shipped_names(kind: Kind, *, folder: str = "**") -> list[str]:
+    """Names of the shipped profiles of one kind, those of a folder alone where one is named."""
+    return sorted(p.stem for p in (_PROFILES / kind).glob(f"{folder}/*.yaml"))
 
 
 def locate(kind: Kind, name_or_file: str) -> Located:
@@ -48,8 +48,9 @@ def locate(kind: Kind, name_or_file: str) -> Located:
             raise os_error(IsADirectoryError(), path, what=_WHAT[kind], verb="read")
         return Located(path, name_or_file, shipped=False)
     if name_or_file not in shipped_names(kind):
-        raise UnknownNameError(_WHAT[kind], name_or_file, shipped_names(kind), or_else="; or give a file")
-    return Located(_PROFILES / kind / f"{name_or_file}.yaml", name_or_file, shipped=True)
+        all_of_them = "; `treeopt ranks list` shows them" if kind == "ranks" else ""
+        raise UnknownNameError(_WHAT[kind], name_or_file, shipped_names(kind), or_else=f"{all_of_them}; or give a file")
+    return Located(next((_PROFILES / kind).glob(f"**/{name_or_file}.yaml")), name_or_file, shipped=True)
 
 
 def file_sha256(path: Path) -> str:

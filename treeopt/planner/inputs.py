@@ -22,11 +22,11 @@ from treeopt.cost import (
     load_model,
     parse_drafter,
 )
-from treeopt.cost.base import StepCost
-from treeopt.cost.experts import MAX_SKEW
 from treeopt.cost.hardware import hardware_document
-from treeopt.cost.model import model_document
-from treeopt.cost.table import TableStep
+from treeopt.cost.kernels.experts import MAX_SKEW
+from treeopt.cost.model_file import model_document, model_from
+from treeopt.cost.step_cost import StepCost
+from treeopt.cost.step_table import TableStep
 from treeopt.errors import FileFormatError, InputError
 from treeopt.files.shipped import DEFAULT_RANKS, locate
 from treeopt.plan.plan import Plan, Source
@@ -121,12 +121,12 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
     # Read once, so that the hash is of what was used: a pipe has nothing to give a second time.
     hardware_file, model_file = hardware_document(hardware_at.path), model_document(model_at.path)
     hardware = Hardware.from_document(hardware_file)
-    model = _skewed(ModelShape.from_document(model_file), names.expert_skew)
+    model = _skewed(model_from(model_file), names.expert_skew)
     drafter = parse_drafter(names.drafter, load_model=lambda name: load_model(locate("models", name).path))
     engine = (hardware.engine_steps or EngineSteps()).with_captures(names.capture_tokens, names.capture_limit)
     kernels = ModelStep(
         model=model,
-        times=hardware.operator_times(),
+        times=hardware.kernel_times(),
         drafter=drafter,
         dtype=names.dtype,
         tp=names.tp,

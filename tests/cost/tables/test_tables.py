@@ -14,7 +14,7 @@ from costs import FakeCost
 from shared import SHARED, needs_shared
 
 from treeopt.acceptance.position import PositionSurvival
-from treeopt.cost.table import AdditiveTable, ChainTable, TableStep, TokenTable
+from treeopt.cost.step_table import AdditiveTable, ChainTable, TableStep, TokenTable
 from treeopt.cost.tables.loading import CostTable, load_cost_table
 from treeopt.cost.tables.sglang import (
     additive_table_json,
