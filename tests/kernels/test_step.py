@@ -146,7 +146,7 @@ def test_slicing_follows_from_static_shapes() -> None:
     assert cut.items == 64
     wide = slicing(config=config, requests=1, rows=1024, kv_heads=8, capacity=8192, processors=132)
     assert wide.min_chunk == 2048
-    assert wide.slots == max(1, cut.slots // -(-1024 // config.rows))
+    assert wide.slots == max(1, cut.slots // -(-1024 // config.block_m))
 
 
 def test_steps_say_what_does_not_share_out(device: str) -> None:
