@@ -87,7 +87,7 @@ def assert_covers(plan: Schedule, lengths: list[int], nodes: list[int], cut: Sli
     assert not plan.work[used:, 5].any()
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 9)), min_size=1, max_size=20))
 def test_pieces_cover_the_prefixes_on_the_device_as_on_the_host(requests: list[tuple[int, int]]) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
