@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
+from costs import FakeCost
 
 from treeopt.acceptance.table import DepthRankModel
 from treeopt.arrays import FloatArray
@@ -157,15 +158,10 @@ def test_length_does_not_depend_on_the_cost() -> None:
 
 
 def test_a_cost_without_terms_has_no_sensitivity() -> None:
-    class Whole:
-        ridge_tokens = 295.0
-
-        def step_time_s(self, batch, nodes, depth, widths, context):  # type: ignore[no-untyped-def]
-            return np.asarray(batch) * np.asarray(nodes) * 1e-4 + 1e-3
-
+    cost = FakeCost(step_s=1e-3, token_s=1e-4)
     question = Question(batches=(4,))
-    (choice,) = search(question, MODEL, Whole())
-    assert cost_sensitivity(choice, question, MODEL, Whole()) is None
+    (choice,) = search(question, MODEL, cost)
+    assert cost_sensitivity(choice, question, MODEL, cost) is None
 
 
 class Erring(ModelStep):

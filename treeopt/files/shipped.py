@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from treeopt.errors import UnknownNameError
 from treeopt.files.documents import os_error
+from treeopt.files.opening import STDIN
 
 DEFAULT_RANKS: Final = "smollm2-135m-eagle"
-Kind = Literal["ranks", "hardware", "models"]
+TRACE_SUFFIXES: Final = (".npz", ".parquet", ".jsonl")
+ShippedKind = Literal["ranks", "hardware", "models"]
 
 # `treeopt/profiles` is a link to the top-level folder in a checkout and a plain folder in an installed wheel.
 _PROFILES = Path(__file__).parents[1] / "profiles"
-_SUFFIXES = (".yaml", ".yml", ".json")  # and those of traces
+_SUFFIXES = (".yaml", ".yml", ".json", *TRACE_SUFFIXES)
 
 
 class Located(NamedTuple):
@@ -26,22 +27,22 @@ class Located(NamedTuple):
     shipped: bool
 
 
-def shipped_names(kind: Kind, *, folder: str = "**") -> list[str]:
+def shipped_names(kind: ShippedKind, *, folder: str = "**") -> list[str]:
     """Names of the shipped profiles of one kind, those of a folder alone where one is named."""
     return sorted(p.stem for p in (_PROFILES / kind).glob(f"{folder}/*.yaml"))
 
 
-def locate(kind: Kind, name_or_file: str) -> Located:
+def locate(kind: ShippedKind, name_or_file: str) -> Located:
     """Find a shipped profile by name, or the file at a path.
 
     Raises:
         UnknownNameError: neither a shipped name nor an existing file.
         InputError: a path that looks like a file but is none.
     """
-    from treeopt.acceptance.shard_files import KINDS  # which needs `file_sha256`
-
     path, names = Path(name_or_file), shipped_names(kind)
-    looks_like_a_file = "/" in name_or_file or "\\" in name_or_file or path.suffix in (*_SUFFIXES, *KINDS)
+    looks_like_a_file = "/" in name_or_file or "\\" in name_or_file or path.suffix in _SUFFIXES
+    if name_or_file == STDIN:
+        return Located(path, name_or_file, shipped=False)
     if looks_like_a_file or (name_or_file not in names and path.exists()):
         if not path.exists():
             raise os_error(FileNotFoundError(), path, what=_WHAT[kind], verb="read")
@@ -67,15 +68,9 @@ def gpu_profile(gpu: str, *, engine: str | None = None) -> str:
     return min(of_it, key=lambda n: next((i for i, e in enumerate(order) if e in n), len(order)), default=gpu)
 
 
-def file_sha256(path: Path) -> str:
-    """Hash of a file's bytes, as plans record it."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-_OR_ELSE: dict[Kind, str] = {
+_OR_ELSE: dict[ShippedKind, str] = {
     "ranks": "; `treeopt ranks list` shows them; or give a file",
     "hardware": "; or copy a data sheet (`treeopt/profiles/hardware`) and change its numbers, or run `treeopt profile`",
     "models": "; or give a file",
 }
-_WHAT: dict[Kind, str] = {"ranks": "rank profile", "hardware": "hardware profile", "models": "model"}
+_WHAT: dict[ShippedKind, str] = {"ranks": "rank profile", "hardware": "hardware profile", "models": "model"}

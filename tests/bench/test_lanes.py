@@ -7,7 +7,7 @@ from treeopt.tree import DraftTree
 
 pytest.importorskip("torch", reason="decoding needs torch")
 
-from benchmark.world import STEP_S, TOKEN_S, lanes, random_prompts, subject_of
+from bench.world import STEP_S, TOKEN_S, lanes, random_prompts, subject_of
 
 from treeopt.bench.lanes import Lane, run_side_by_side
 

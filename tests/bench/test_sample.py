@@ -10,7 +10,7 @@ from treeopt.tree import DraftTree
 
 pytest.importorskip("torch", reason="decoding needs torch")
 
-from benchmark.world import STEP_S, TOKEN_S, lanes, random_prompts, subject_of
+from bench.world import STEP_S, TOKEN_S, lanes, random_prompts, subject_of
 
 from treeopt.acceptance.replay import accepted_lengths
 from treeopt.bench.lanes import Entry, Pass, TimedStep, run_side_by_side
