@@ -240,7 +240,7 @@ def test_a_tree_of_another_size_that_is_not_told(tmp_path: Path) -> None:
     assert "it verifies 3 nodes, the plan's tree has 7" in only.detail
 
 
-DYNAMIC = DynamicTree(steps=3, topk=2, nodes=7)
+DYNAMIC = DynamicTree(3, 2, 7)
 
 
 @pytest.mark.parametrize(
