@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from treeopt.acceptance.dynamic import dynamic_gain
-from treeopt.acceptance.dynamic_trace import TraceValues
+from treeopt.acceptance.dynamic_trace import TraceValues, dynamic_gain
 from treeopt.acceptance.dynamic_tree import DynamicTreeCaps
 from treeopt.acceptance.intervals import tokens_interval
 from treeopt.acceptance.loading import read_trace
@@ -25,7 +24,7 @@ class Replayed:
 
     `predicted` is what the plan said, None for a bare tree; `difference` is (predicted - replayed) / replayed.
     `dynamic_gain` is the share that a tree of as many nodes, chosen anew in every step by the drafter's confidence
-    (EAGLE-2's rule), is estimated to gain, `dynamic_upper` the most that it can (see `treeopt.acceptance.dynamic`).
+    (EAGLE-2's rule), is estimated to gain, `dynamic_upper` the most that it can (see `treeopt.acceptance.dynamic_trace`).
     """
 
     batch_min: int | None
@@ -109,7 +108,7 @@ def replay_file(
 def _replayed(trace: Trace, case: _Case) -> Replay:
     if isinstance(case.draft, DynamicTree) and trace.topk_prob is not None:
         steps, topk, nodes = case.draft
-        values = TraceValues(trace=trace, limits=DynamicTreeCaps(num_steps=steps, topk=topk, num_draft_tokens=nodes))
+        values = TraceValues.of(trace, DynamicTreeCaps(num_steps=steps, topk=topk, num_draft_tokens=nodes))
         if values.limits.num_steps == steps and values.limits.topk == topk:
             return values.replay(case.draft)
     return replay(trace, case.tree)
