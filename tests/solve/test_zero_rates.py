@@ -1,4 +1,7 @@
-"""Nodes that are never accepted: trees too, where a larger step is cheaper. By hand: `python -m solve.test_zero_rates`."""
+"""Nodes that are never accepted are trees too, where a larger step is cheaper.
+
+By hand, in tests/: `python -m solve.test_zero_rates 0 20000`.
+"""
 
 from __future__ import annotations
 

@@ -142,8 +142,10 @@ def _children(model: PathModel, limits: Limits, level: Level, max_width: int | N
     return Level(level.f[parent] * rows[row, rank], parent, path)
 
 
-def nodes_above(model: PathModel, limits: Limits, depth: int, threshold: float) -> list[Level] | None:
-    """All nodes with f >= threshold (and f > 0) by level, or None if they are more than `MAX_CANDIDATES`."""
+def nodes_above(
+    model: PathModel, limits: Limits, depth: int, threshold: float, *, most: int | None = None
+) -> list[Level] | None:
+    """All nodes with f >= threshold (and f > 0) by level, or None if they are more than `most` (`MAX_CANDIDATES`)."""
     level = Level(np.ones(1), np.zeros(1, dtype=np.int64), np.zeros((1, 0), dtype=np.int64))
     levels: list[Level] = []
     total = 0
@@ -155,7 +157,7 @@ def nodes_above(model: PathModel, limits: Limits, depth: int, threshold: float) 
         level = Level(f[parent, rank], parent, np.concatenate([level.path[parent], rank[:, None]], axis=1))
         levels.append(level)
         total += len(parent)
-        if total > MAX_CANDIDATES:
+        if total > (MAX_CANDIDATES if most is None else most):
             return None
     return levels
 

@@ -11,7 +11,6 @@ import numpy as np
 from treeopt.arrays import BoolArray, FloatArray, IntArray
 from treeopt.errors import SearchError
 
-
 # Losses are exact to this: a range's own best option must be within its limit.
 EXACT_TO: Final = 1e-12
 
@@ -85,7 +84,11 @@ def share(
     if kind is not None and np.count_nonzero(np.diff(kind)) < trees:
         forced = np.where(runs[:, None] != runs, np.inf, forced)
     edges = _edges(forced, trees, fewest=False) or [0, len(loss)]
-    return [_pick(loss, size, tie, first, end - 1) for first, end in pairwise(edges)]
+    # A tie is no reason to lose more than was allowed.
+    return [
+        _pick(loss, size, tie, first, end - 1, most=np.inf if end - first == 1 else float(limit[first:end].min()))
+        for first, end in pairwise(edges)
+    ]
 
 
 def _edges(least: FloatArray, most: int, *, fewest: bool = True) -> list[int] | None:
@@ -109,7 +112,7 @@ def _edges(least: FloatArray, most: int, *, fewest: bool = True) -> list[int] | 
             worst[k, end], total[k, end], start[k, end] = highest[best], summed[best], best
         if fewest and np.isfinite(worst[k, n]):
             break
-    used = int(np.argmin(worst[:, n]))  # the first of equals: the fewest
+    used = int(np.lexsort((-np.arange(most + 1), total[:, n], worst[:, n]))[0])
     if not np.isfinite(worst[used, n]):
         return None
     edges = [n]
@@ -127,10 +130,11 @@ def _interval_losses(loss: FloatArray) -> FloatArray:
     return least
 
 
-def _pick(loss: FloatArray, size: IntArray, tie: float, first: int, last: int) -> Shared:
-    """The smallest option within a tie of the one that loses least; `loss` is inf where an option is not allowed."""
+def _pick(loss: FloatArray, size: IntArray, tie: float, first: int, last: int, *, most: float = np.inf) -> Shared:
+    """The smallest option within a tie of the one that loses least, that loses no more than `most` if any does not;
+    `loss` is inf where an option is not allowed."""
     largest = loss[first : last + 1].max(axis=0)
-    ties = np.flatnonzero(largest <= largest.min() + tie)
+    ties = np.flatnonzero(largest <= min(largest.min() + tie, max(most, largest.min())))
     option = int(ties[np.lexsort((largest[ties], size[ties]))[0]])
     return Shared(first, last, option, float(largest[option]))
 

@@ -15,8 +15,9 @@ All caps on the depth are solved at once: row h of a table holds what h levels b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import Final
+from functools import cached_property
+from itertools import pairwise, zip_longest
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -26,13 +27,18 @@ from treeopt.solve.best_trees import Level, best_trees, nodes_above
 from treeopt.solve.problem import Limits
 from treeopt.tree import DraftTree, RankPath
 
-# Prices per node that the bound is tried at; each gives a true bound, more of them a closer one.
-_PRICES: Final = 96
-# The candidates reach down to this share of the f of the last node that a tree without the cap would take; while
-# the bound leaves something open, to so much less again.
-_FIRST: Final = 0.5
+# So few nodes are all candidates.
+_FEW: Final = 150
+# Else the candidates reach down to this share of the f of the last node that a tree without the cap would take; while
+# the bound leaves more than `_CLOSE` open, to so much less again, so often.
+_FIRST: Final = 0.25
 _NEXT: Final = 0.25
-_LEAST: Final = 1e-6
+_ROUNDS: Final = 3
+_CLOSE: Final = 1e-3
+# Prices per node that the bound is tried at, and how often those around the best are tried as well: each gives a true
+# bound.
+_PRICES: Final = 48
+_REFINED: Final = 3
 
 
 class CappedTrees:
@@ -47,52 +53,50 @@ class CappedTrees:
         """`[M]` E of the best tree found with 1, 2, ... nodes."""
         self.upper_tokens: FloatArray = np.where(exact, self.expected_tokens, np.maximum(bound, self.expected_tokens))
         """`[M]` what no tree of that many nodes exceeds; equal to `expected_tokens` where that is optimal."""
-        self._found: dict[int, list[RankPath]] = {}
+        self._listed = len(best)
 
     @property
     def depth(self) -> IntArray:
         """`[M]` depth of each tree."""
-        return np.array([self._depth_of(n) for n in range(1, len(self.expected_tokens) + 1)], dtype=np.int64)
+        return np.array([(widths > 0).sum() for widths in self.expanded_widths], dtype=np.int64)
 
-    @property
+    @cached_property
     def expanded_widths(self) -> IntArray:
         """`[M, D]` nodes with children at depth 0..D-1 of each tree."""
         widths = np.zeros((len(self.expected_tokens), self._cap), dtype=np.int64)
         for n, row in enumerate(widths, start=1):
-            for parent in {path[:-1] for path in self._paths(n)}:
-                row[len(parent)] += 1
+            if n <= self._listed:
+                found = self._knapsack.solution(n, self._cap).widths[: self._cap]
+                row[: len(found)] = found
+            else:
+                tree = self.tree(n)
+                row[: tree.depth] = tree.expanded_widths
         return widths
 
     def tree(self, nodes: int) -> DraftTree:
         """The best tree found with `nodes` nodes, root included."""
-        return DraftTree(tuple(self._paths(nodes)))
-
-    def _depth_of(self, nodes: int) -> int:
-        return max((len(path) for path in self._paths(nodes)), default=0)
-
-    def _paths(self, nodes: int) -> list[RankPath]:
-        if nodes not in self._found:
-            listed = len(self._knapsack.best(self._cap))
-            paths = self._knapsack.paths(min(nodes, listed), self._cap)
-            self._found[nodes] = self._knapsack.padded(paths, nodes, self._cap)
-        return self._found[nodes]
+        paths = self._knapsack.paths(min(nodes, self._listed), self._cap)
+        return DraftTree(tuple(self._knapsack.padded(paths, nodes, self._cap)))
 
 
 def capped_trees(model: PathModel, limits: Limits) -> list[CappedTrees]:
     """`[D]` the best trees of depth caps 1..D under `limits.max_children`, exact or with an upper bound beside."""
-    depth_cap, found = limits.depth_for(model), list[CappedTrees]()
+    depth_cap = limits.depth_for(model)
     if limits.max_nodes == 1:
-        return found
-    threshold = _first_threshold(model, limits)
-    while True:
+        return []
+    everything = nodes_above(model, limits, depth_cap, 0.0, most=_FEW)
+    if everything is not None:
+        return _solved(model, limits, everything, 0.0)
+    threshold, found = _first_threshold(model, limits), list[CappedTrees]()
+    for _ in range(_ROUNDS):
         levels = nodes_above(model, limits, depth_cap, threshold)
-        if levels is None:  # too many to list: what was certified before stays
-            return found or _solved(model, limits, nodes_above(model, limits, depth_cap, 0.5) or [], 0.5)
+        if levels is None:  # too many to list: what was bounded before stays
+            break
         found = _solved(model, limits, levels, threshold)
-        exact = all((trees.upper_tokens == trees.expected_tokens).all() for trees in found)
-        if exact or threshold == 0.0:
-            return found
-        threshold = 0.0 if threshold < _LEAST else threshold * _NEXT
+        if all((trees.upper_tokens <= trees.expected_tokens * (1.0 + _CLOSE)).all() for trees in found):
+            break
+        threshold *= _NEXT
+    return found or _solved(model, limits, nodes_above(model, limits, depth_cap, 0.5) or [], 0.5)
 
 
 def _first_threshold(model: PathModel, limits: Limits) -> float:
@@ -127,10 +131,26 @@ def _certificate(
     best = knapsack.best(depth)[:size]
     known = np.maximum.accumulate(np.pad(best, (0, size - len(best)), mode="edge"))
     nodes = np.arange(size)
+    # The price at which the best tree has N nodes is about the N-th largest f.
     listed = np.unique(np.concatenate([level.f for level in levels])) if levels else np.zeros(0)
-    spaced = listed[np.unique(np.linspace(0, len(listed) - 1, min(len(listed), _PRICES)).astype(np.int64))]
-    prices = np.concatenate([[threshold], spaced])
-    upper = 1.0 + _priced_gains(levels, limits.max_children, prices)[:, None] + prices[:, None] * nodes
+    first = max(len(listed) - 2 * size, 0)
+    spaced = np.unique(np.linspace(first, len(listed) - 1, min(len(listed) - first, _PRICES)).astype(np.int64))
+    prices = np.concatenate([[threshold], listed[spaced]])
+    gains = _priced_gains(levels, limits.max_children, prices)
+    for _ in range(_REFINED):
+        upper = 1.0 + gains[:, None] + prices[:, None] * nodes
+        exact = (known >= upper - (prices - threshold)[:, None]).any(axis=0)
+        at = np.unique(upper.argmin(axis=0)[~exact])
+        if not len(at):
+            break
+        beside = np.concatenate(
+            [prices[at] + prices[np.maximum(at - 1, 0)], prices[at] + prices[(at + 1) % len(prices)]]
+        )
+        more = np.setdiff1d(beside / 2.0, prices)
+        order = np.argsort(np.concatenate([prices, more]), kind="stable")
+        gains = np.concatenate([gains, _priced_gains(levels, limits.max_children, more)])[order]
+        prices = np.concatenate([prices, more])[order]
+    upper = 1.0 + gains[:, None] + prices[:, None] * nodes
     exact = (known >= upper - (prices - threshold)[:, None]).any(axis=0)
     return np.asarray(upper.min(axis=0)), np.asarray(exact)
 
@@ -150,6 +170,13 @@ def _priced_gains(levels: Sequence[Level], max_children: int | None, prices: Flo
     return np.asarray(below[:, 0])
 
 
+class _Subtree(NamedTuple):
+    """Nodes as (level, index), and by level below the subtree's root how many of them have children."""
+
+    nodes: tuple[tuple[int, int], ...]
+    widths: tuple[int, ...]
+
+
 class _Knapsack:
     """Best capped trees of each size and depth cap, from the leaves up; partial results are kept to read them back."""
 
@@ -160,6 +187,7 @@ class _Knapsack:
         self._stages: list[list[list[list[FloatArray]]]] = []
         self._kids: list[list[IntArray]] = []
         self._tables: list[list[FloatArray]] = [[] for _ in range(len(levels) + 1)]
+        self._solved: dict[tuple[int, int, int, int], _Subtree] = {}
         for depth in range(len(levels), -1, -1):
             f = levels[depth - 1].f if depth else np.ones(1)
             kids = self._children(depth, len(f))
@@ -175,10 +203,13 @@ class _Knapsack:
         row = table[min(depth_cap, len(table) - 1), 1 : self._size + 1]
         return np.asarray(row[np.isfinite(row)])
 
+    def solution(self, nodes: int, depth_cap: int) -> _Subtree:
+        """The best tree with `nodes` nodes within a depth cap."""
+        return self._read(0, 0, nodes, min(depth_cap, len(self._levels)))
+
     def paths(self, nodes: int, depth_cap: int) -> list[RankPath]:
         """The paths of the best tree with `nodes` nodes within a depth cap."""
-        height = min(depth_cap, len(self._levels))
-        found = self._read(0, 0, nodes, height)
+        found = self.solution(nodes, depth_cap).nodes
         return [tuple(self._levels[depth - 1].path[node].tolist()) for depth, node in found if depth]
 
     def padded(self, paths: list[RankPath], nodes: int, depth_cap: int) -> list[RankPath]:
@@ -225,22 +256,32 @@ class _Knapsack:
             stages.append(after)
         return stages
 
-    def _read(self, depth: int, node: int, nodes: int, height: int) -> list[tuple[int, int]]:
-        found, left = [(depth, node)], nodes - 1
+    def _read(self, depth: int, node: int, nodes: int, height: int) -> _Subtree:
+        """The best subtree below and with a node, from the choices that the tables record."""
+        key = (depth, node, nodes, min(height, len(self._tables[depth][node]) - 1))
+        if key not in self._solved:
+            below = [self._read(depth + 1, kid, spent, height - 1) for kid, spent in self._spent(*key)]
+            widths = [sum(level) for level in zip_longest(*(kid.widths for kid in below), fillvalue=0)]
+            own = ((depth, node), *(found for kid in below for found in kid.nodes))
+            self._solved[key] = _Subtree(own, (1, *widths) if below else ())
+        return self._solved[key]
+
+    def _spent(self, depth: int, node: int, nodes: int, height: int) -> list[tuple[int, int]]:
+        """The children of a node that its best subtree of so many nodes has, each with the nodes that it spends."""
+        found, left = [], nodes - 1
         stages, kids = self._stages[depth][node], self._kids[depth][node]
-        if not left:
-            return found
-        used = int(np.argmax([_at(row, height, left) for row in stages[-1]]))
-        for j in range(len(kids), 0, -1):
+        used = int(np.argmax([_at(row, height, left) for row in stages[-1]])) if left else 0
+        for j in range(len(kids) if left else 0, 0, -1):
             before, after = stages[j - 1], stages[j]
             target = _at(after[used], height, left)
             if used < len(before) and _at(before[used], height, left) == target:
                 continue
-            table, rest = self._tables[depth + 1][int(kids[j - 1])], before[used - 1]
-            spent = next(
-                n for n in range(1, table.shape[1]) if _at(rest, height, left - n) + _at(table, height - 1, n) == target
-            )
-            found += self._read(depth + 1, int(kids[j - 1]), spent, height - 1)
+            kid = int(kids[j - 1])
+            table = _row(self._tables[depth + 1][kid], height - 1)
+            rest = _row(before[used - 1], height)
+            n = np.arange(max(1, left - len(rest) + 1), min(len(table), left + 1))
+            spent = int(n[np.argmax(table[n] + rest[left - n] == target)])
+            found.append((kid, spent))
             left, used = left - spent, used - 1
         return found
 
@@ -255,9 +296,13 @@ def _grown(f: float, rows: Sequence[FloatArray], size: int) -> FloatArray:
     return out
 
 
+def _row(table: FloatArray, height: int) -> FloatArray:
+    """The row for so many levels; more levels than there are rows change nothing."""
+    return np.asarray(table[min(height, len(table) - 1)])
+
+
 def _at(table: FloatArray, height: int, nodes: int) -> float:
-    """The entry for so many levels and nodes; more levels than there are rows change nothing."""
-    return float(table[min(height, len(table) - 1), nodes]) if 0 <= nodes < table.shape[1] else -np.inf
+    return float(_row(table, height)[nodes]) if nodes < table.shape[1] else -np.inf
 
 
 def _tall(table: FloatArray, rows: int) -> FloatArray:

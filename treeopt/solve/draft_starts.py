@@ -12,7 +12,7 @@ that, says which could win. The more acceptance depends on the starts, the more 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -190,7 +190,9 @@ class _Search:
     def run(self, known: Sequence[Draft]) -> Rivals:
         for draft in (OFF, *known):
             self._replay(draft)
-        start = _listed(self.problem, self.points, _model(self.problem, self.traffic, None), self.cost).prices
+        # Only where to start from: without the children cap, which is the dearest to list under.
+        free = replace(self.problem, limits=replace(self.problem.limits, max_children=None))
+        start = _listed(free, self.points, _model(free, self.traffic, None), self.cost).prices
         middle = len(self.points) // 2
         self._list_under(start.candidates.draft(int(start.scores[middle].argmax())))
         while True:
