@@ -16,7 +16,7 @@ from treeopt.engines.schedule import OFF, chain_length, in_words
 from treeopt.errors import SearchError, TreeoptError
 from treeopt.planner.engine_questions import FormatQuestion, format_questions
 from treeopt.solve.buckets import batches_in_words
-from treeopt.solve.families import Triples
+from treeopt.solve.families import Draft, Triples
 from treeopt.solve.fixed_point import Settled, paired_gain, settled_search
 from treeopt.solve.problem import Objective, Point, Question
 from treeopt.solve.result import Priced
@@ -51,6 +51,7 @@ class Lost(NamedTuple):
 
     point: Point
     share: float
+    draft: Draft
     free: Priced
     interval: Interval | None = None
 
@@ -154,7 +155,7 @@ def _losses(
             drafts = (our.choice.draft, own.step_time_s, their.choice.draft, best.step_time_s)
             gain = paired_gain(*drafts, evidence, seed=seed)
             interval = None if gain is None else Interval(-gain.high, -gain.low)
-        losses.append(Lost(point, _share(question.objective, own, best), best, interval))
+        losses.append(Lost(point, _share(question.objective, own, best), their.choice.draft, best, interval))
     return losses
 
 

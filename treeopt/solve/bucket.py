@@ -120,19 +120,19 @@ class WorstLoss(NamedTuple):
 class EngineLoss:
     """What an engine's limits cost: the share of the objective lost at the bucket's largest batch, against the plan
     without them, whose draft there is `unrestricted` (its loss is below 0 where it is better), and the largest share
-    at any listed batch size of the bucket.
+    at any listed batch size of the bucket. All None where the evidence has no widths: what a tree would gain is unknown.
     """
 
-    share: Estimate
+    share: Estimate | None
     unrestricted: Option | None
-    worst: WorstLoss
+    worst: WorstLoss | None
 
 
 class Optimality(NamedTuple):
-    """Whether the best draft is known, and the share by which any other could at most be better than the chosen one.
+    """Whether the search found the best draft, and the share by which any other could at most be better than the chosen.
 
-    An exact search may choose a smaller draft within the tie margin: 9 nodes at 1,000 tokens/s where 12 reach 1,004
-    are exact with a gap of 0.004.
+    Ties and what the evidence cannot tell may choose a smaller draft than the best one found: 9 nodes at 1,000 tokens/s
+    where 12 reach 1,004 are the answer of an exact search with a gap of 0.004.
     """
 
     exact: bool

@@ -16,7 +16,7 @@ from treeopt.acceptance.starts import settled_model
 from treeopt.acceptance.table import DepthRanks
 from treeopt.acceptance.traffic import Evidence
 from treeopt.cost.base import StepCost
-from treeopt.plan.bucket import Category
+from treeopt.solve.bucket import Category
 from treeopt.solve.buckets import Sharing
 from treeopt.solve.families import Draft, Triples
 from treeopt.solve.latency import TimePerToken, documents_p99, steps_needed, time_per_token
@@ -262,5 +262,5 @@ def _categories(choice: Choice, question: Question, evidence: Evidence, cost: St
         loss = 1.0 - rate / best.tokens_per_s
         if question.objective is Objective.LENGTH:
             loss = 1.0 - tokens / best.expected_tokens
-        found.append(Category(name=part.name, weight=part.weight, expected_tokens=tokens, loss=max(loss, 0.0)))
+        found.append(Category(name=part.name, weight=part.weight, acceptance_length=tokens, loss=max(loss, 0.0)))
     return tuple(found)
