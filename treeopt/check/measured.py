@@ -17,7 +17,7 @@ from treeopt.acceptance.shard_files import is_trace
 from treeopt.acceptance.table import DepthRanks
 from treeopt.arrays import FloatArray
 from treeopt.check.change import length_error
-from treeopt.check.windows import Window, pooled, read_windows
+from treeopt.check.windows import LogWindow, pooled, read_windows
 from treeopt.files.evidence_lines import SourceFile
 
 _MIXED: Final = 0.99  # fewer drafted tokens than this share of drafts x K: some drafts were shorter
@@ -55,7 +55,7 @@ class Metrics:
 
     kind: str
     sources: tuple[Measured, ...]
-    windows: tuple[Window, ...]
+    windows: tuple[LogWindow, ...]
     drafted_nothing: bool
     warnings: tuple[str, ...]
 
@@ -122,7 +122,7 @@ def of_profile(profile: RankProfile) -> Measured:
     )
 
 
-def _with_error(source: Measured, windows: Sequence[Window], *, alone: bool) -> Measured:
+def _with_error(source: Measured, windows: Sequence[LogWindow], *, alone: bool) -> Measured:
     """The source with the error that the spread of its windows shows, where that is larger than its counts tell."""
     own = [w for w in windows if not w.is_off and (alone or w.draft_tokens == source.draft_tokens)]
     if source.length is None or not own or (spread := pooled(own).error) is None:
