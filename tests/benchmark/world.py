@@ -13,6 +13,7 @@ from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.profile import Conditions, RankProfile
 from treeopt.acceptance.trace import Trace
 from treeopt.acceptance.traffic import Evidence, Part
+from treeopt.answer import Estimate
 from treeopt.arrays import FloatArray
 from treeopt.bench.lanes import Lane, Subject
 from treeopt.bench.result import Cell, Residual
@@ -20,7 +21,6 @@ from treeopt.bench.ways import Way
 from treeopt.cost.base import IntLike, StepCost
 from treeopt.decode.decoder import Decoding
 from treeopt.decode.toy import ToyTransformer
-from treeopt.plan.bucket import Estimate
 from treeopt.solve.result import Priced
 from treeopt.tree import DraftTree
 

@@ -45,7 +45,7 @@ def test_a_plan_that_holds() -> None:
     report = check_plan(CHAINS, metrics_of(counted(F4[1:])))
     assert not report.drifted
     (only,) = report.compared
-    assert only.bucket.batch_max == 4
+    assert only.bucket.batch.max == 4
     assert only.verdict is DriftVerdict.STABLE
     assert only.change.share == pytest.approx(0.0, abs=1e-6)
     assert [d.planned for d in only.depths] == pytest.approx([0.7, 0.5 / 0.7, 0.7, 0.25 / 0.35])
@@ -70,7 +70,7 @@ def test_below_the_gate_is_no_drift() -> None:
 
 def test_each_length_is_compared_with_its_bucket() -> None:
     report = check_plan(CHAINS, metrics_of(counted(F4[1:]), counted([0.6, 0.4])))
-    assert [c.bucket.batch_max for c in report.compared] == [4, 16]
+    assert [c.bucket.batch.max for c in report.compared] == [4, 16]
     assert [f.where for f in report.findings] == ["batch 5-16"]
 
 
@@ -208,8 +208,8 @@ def test_a_gate_that_is_no_share(gate: float) -> None:
 
 
 def test_all_positions_flatter() -> None:
-    facts = (("evidence", "depth-rank"), ("sampling", "all-positions"))
-    plan: Plan = replace(CHAINS, ranks=replace(CHAINS.ranks, facts=facts))
+    ranks = replace(CHAINS.sources.ranks, sampling="all-positions")
+    plan: Plan = replace(CHAINS, sources=replace(CHAINS.sources, ranks=ranks))
     assert any(ALL_POSITIONS_FLATTER in note for note in check_plan(plan, metrics_of(counted(F4[1:]))).notes)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from treeopt.arrays import FloatArray
 from treeopt.check.measured import Measured
-from treeopt.plan.bucket import Bucket
 from treeopt.plan.plan import Plan
+from treeopt.solve.bucket import Bucket
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,5 +66,5 @@ def common_depths(source: Measured, buckets: Sequence[Bucket]) -> int:
 
 def where(bucket: Bucket) -> str:
     """A bucket, for messages."""
-    low, high = bucket.batch_min, bucket.batch_max
+    low, high = bucket.batch.min, bucket.batch.max
     return f"batch {high}" if low == high else f"batch {low}-{high}"

@@ -122,12 +122,12 @@ def _nothing_fits(target: EngineAt, setup: Setup, refusals: list[InputError]) ->
 def _floored(drafts: Plan | DraftSchedule, schedule: DraftSchedule, target: EngineAt) -> list[str]:
     """Where a plan is off and the export is not."""
     buckets = drafts.buckets if isinstance(drafts, Plan) else ()
-    floored = [b for b in buckets if not b.speculate and schedule.at(b.batch_max) != OFF]
+    floored = [b for b in buckets if not b.speculate and schedule.at(b.batch.max) != OFF]
     if not floored:
         return []
     may_be_off = any(form.limits.refusal(OFF) is None for form in target.support.formats)
     off = "add --allow-off to draft nothing there" if may_be_off else "the engine cannot be off"
-    ranges = ", ".join(batches_in_words(b.batch_min, b.batch_max) for b in floored)
+    ranges = ", ".join(batches_in_words(b.batch.min, b.batch.max) for b in floored)
     return [f"the plan does not speculate at {ranges}; a chain keeps the drafter's state fresh ({off})"]
 
 

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.errors import InputError
 from treeopt.files.documents import Document, Field, dump_yaml
-from treeopt.plan.reading import TREE_FORMAT, check_format
-from treeopt.plan.reading_buckets import parse_triple, paths_at
+from treeopt.files.typed import Between, check_format, read, tree_at
+from treeopt.plan.reading import TREE_FORMAT
 from treeopt.solve.families import Draft
 from treeopt.tree import DraftTree
 
@@ -146,5 +146,7 @@ def _draft_value(draft: Draft) -> dict[str, Any]:
 
 
 def _parse_draft(field: Field) -> Draft:
-    dynamic = parse_triple(field.get("dynamic", None))
-    return paths_at(field.get("paths")) if dynamic is None else dynamic
+    dynamic = field.get("dynamic", None)
+    if dynamic.value is None:
+        return tree_at(field.get("paths"))
+    return read(Triple, dynamic, within=Between(1))

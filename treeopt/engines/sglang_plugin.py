@@ -34,9 +34,9 @@ from treeopt.engines.sglang import SGLANG as ENGINE
 from treeopt.engines.sglang_abi import FlatTree, encode, filled_up
 from treeopt.errors import InputError
 from treeopt.extras import require
-from treeopt.plan.bucket import Bucket
 from treeopt.plan.plan import Plan
 from treeopt.plan.reading import load_plan
+from treeopt.solve.bucket import Bucket
 
 PLAN_VARIABLE: Final = "TREEOPT_SGLANG_PLAN"
 _SELECT: Final = "sglang.srt.speculative.spec_utils.select_top_k_tokens"
@@ -98,7 +98,7 @@ class StaticTrees:
         filled = [filled_up(b.tree, triple.nodes, topk=triple.topk, steps=triple.steps) for b in with_trees]
         return cls(
             triple=triple,
-            batch_max=tuple(bucket.batch_max for bucket in with_trees),
+            batch_max=tuple(bucket.batch.max for bucket in with_trees),
             flats=tuple(encode(tree, topk=triple.topk, steps=triple.steps) for tree in filled),
         )
 

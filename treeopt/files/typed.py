@@ -58,14 +58,14 @@ Count = Annotated[int, Between(1)]
 Whole = Annotated[int, Between(0)]
 
 
-def read(kind: type[T], field: Field) -> T:
+def read(kind: type[T], field: Field, *, within: Between = _ANY) -> T:
     """The value of a field as `kind`: a record, tuple, mapping, Enum, Literal, array, tree or scalar, or None of it.
 
     Raises:
         FileFormatError: a key too many or too few, a value of another type or out of range, or one that contradicts
             the others, with its line.
     """
-    value: T = _read(kind, field)
+    value: T = _read(kind, field, within)
     return value
 
 

@@ -30,7 +30,7 @@ class CreatedWith(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """The acceptance rule, and the temperature if it was asked for; an exact rule changes nothing of the target's law."""
+    """The acceptance rule, and the temperature where it was asked for; exact rules keep the target's law."""
 
     WRITTEN: ClassVar[tuple[str, ...]] = ("rule", "exact", "temperature")
     rule: str

@@ -189,7 +189,7 @@ def _price(choice: Choice, ridge_tokens: float) -> str:
     best = choice.best
     side = "under" if choice.tokens_per_step <= ridge_tokens else "over"
     return (
-        f"{choice.tokens_per_step} tokens per step, {side} the ridge of {ridge_tokens:.0f} ({best.nodes} nodes stay "
+        f"{choice.tokens_per_step} verified tokens per step, {side} the ridge of {ridge_tokens:.0f} ({best.nodes} nodes stay "
         f"under it up to batch {break_even_batch(ridge_tokens, best.nodes)}): the step takes "
         f"{choice.break_even_tokens:.2f}x a plain one and yields {best.expected_tokens:.2f} tokens"
     )

@@ -20,7 +20,7 @@ from treeopt.arrays import BoolArray, FloatArray, IntArray
 from treeopt.errors import FileFormatError, TreeError
 from treeopt.files.documents import os_error, read_document, write_atomically
 from treeopt.files.npz import read_npz
-from treeopt.plan.reading import check_format
+from treeopt.files.typed import check_format
 from treeopt.tree import MAX_PREFIX, DraftTree
 
 FORMAT: Final = "treeopt.dump/1"
