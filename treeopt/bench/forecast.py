@@ -9,7 +9,7 @@ from treeopt.acceptance.intervals import interval_of
 from treeopt.acceptance.traffic import Evidence
 from treeopt.answer import Estimate
 from treeopt.arrays import FloatArray
-from treeopt.cost.base import StepCost
+from treeopt.cost.step_cost import StepCost
 from treeopt.solve.result import Priced
 from treeopt.solve.search import price_tree
 from treeopt.tree import DraftTree

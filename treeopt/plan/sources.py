@@ -45,7 +45,7 @@ class RanksSource(Source):
     """The acceptance evidence: its kind, how far it reaches and how much it is; `parts` of a mixture.
 
     `depth` and `ranks` are the deepest guess and the guesses per position that it has counted: of `ranks: 1` widths are
-    not known. `sampling` is `draft-starts` for a trace, which is replayed.
+    not known. `drafter` is what guessed, in the words of whoever counted; `sampling` is `draft-starts` for a trace, which is replayed.
     """
 
     evidence: str
@@ -53,6 +53,7 @@ class RanksSource(Source):
     ranks: Whole | None = None
     positions: Whole | None = None
     documents: Whole | None = None
+    drafter: str | None = None
     temperature: NotNegative | None = None
     sampling: str | None = None
     parts: tuple[RanksPart, ...] = ()

@@ -16,7 +16,7 @@ import numpy as np
 
 from treeopt.acceptance.model import PathModel, path_probabilities
 from treeopt.answer import Span
-from treeopt.cost.base import StepCost
+from treeopt.cost.step_cost import StepCost
 from treeopt.cost.terms import ExpertVisits, Term
 from treeopt.files.typed import Count, Whole
 from treeopt.plan.plan import Plan

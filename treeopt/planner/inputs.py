@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from treeopt.acceptance.profile import RankProfile, TraceSource, differs, load_profile, stated
+from treeopt.acceptance.loading import load_profile
+from treeopt.acceptance.profile import RankProfile, differs, stated
 from treeopt.acceptance.rules import APPROXIMATE_RULES, GREEDY
-from treeopt.acceptance.trace import Trace, TraceFile
 from treeopt.acceptance.traffic import Evidence, Part
 from treeopt.answer import Note
 from treeopt.cost import (
@@ -20,12 +20,12 @@ from treeopt.cost import (
     load_model,
     parse_drafter,
 )
-from treeopt.cost.base import StepCost
-from treeopt.cost.experts import MAX_SKEW
 from treeopt.cost.hardware import hardware_document
-from treeopt.cost.model import model_document
-from treeopt.cost.table import TableStep
-from treeopt.errors import FileFormatError, InputError
+from treeopt.cost.kernels.experts import MAX_SKEW
+from treeopt.cost.model_file import model_document, model_from
+from treeopt.cost.step_cost import StepCost
+from treeopt.cost.step_table import TableStep
+from treeopt.errors import InputError
 from treeopt.files.shipped import Located, locate
 from treeopt.plan.plan import Plan
 from treeopt.plan.sources import (
@@ -61,8 +61,7 @@ class Inputs:
     @property
     def files(self) -> list[Path]:
         """The files that a result must not be written over."""
-        sources = [part.profile.trace for part in self.evidence.parts]
-        traces = [source.path for source in sources if isinstance(source, TraceFile)]
+        traces = [file for part in self.evidence.parts for file in part.profile.files]
         named = [item.rpartition("=")[0] or item for item in self.names.ranks.split(",")]
         tables = [self.names.cost] if isinstance(self.names.cost, str) else []
         return [*traces, *map(Path, (*named, self.names.hardware, self.names.model, *tables))]
@@ -114,12 +113,12 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
     # Read once, so that the hash is of what was used: a pipe has nothing to give a second time.
     hardware_file, model_file = hardware_document(hardware_at.path), model_document(model_at.path)
     hardware = Hardware.from_document(hardware_file)
-    model = _skewed(ModelShape.from_document(model_file), names.expert_skew)
+    model = _skewed(model_from(model_file), names.expert_skew)
     drafter = parse_drafter(names.drafter, load_model=lambda name: load_model(locate("models", name).path))
     engine = (hardware.engine_steps or EngineSteps()).with_captures(names.capture_tokens, names.capture_limit)
     kernels = ModelStep(
         model=model,
-        times=hardware.operator_times(),
+        times=hardware.kernel_times(),
         drafter=drafter,
         dtype=names.dtype,
         tp=names.tp,
@@ -223,11 +222,11 @@ def load_evidence(text: str, *, confidence: bool = False) -> tuple[Evidence, Ran
     if len({name for name, _ in shares}) != len(shares):
         raise InputError(f"'{text}' names a profile twice", hint="add its shares")
     located = [locate("ranks", name) for name, _ in shares]
-    profiles = [load_profile(at.path) for at in located]
+    profiles = [load_profile(at.path, keep=True, confidence=confidence) for at in located]
     rules = stated(profiles, "rule")
     if len(rules) > 1:
         raise differs("rule", rules, hint="mix what ran alike: a plan is for one rule")
-    parts = tuple(_part(profile, share, confidence) for profile, (_, share) in zip(profiles, shares, strict=True))
+    parts = tuple(_part(profile, share) for profile, (_, share) in zip(profiles, shares, strict=True))
     evidence = Evidence(parts=parts)
     combined = hashlib.sha256("".join(part.profile.sha256 for part in parts).encode()).hexdigest()
     return evidence, RanksSource(
@@ -245,8 +244,8 @@ def load_evidence(text: str, *, confidence: bool = False) -> tuple[Evidence, Ran
 
 def _one_profile(text: str, confidence: bool) -> tuple[Evidence, RanksSource]:
     located = locate("ranks", text)
-    profile = load_profile(located.path)
-    evidence, trials = Evidence(parts=(_part(profile, 1.0, confidence),)), profile.evidence.trials
+    profile = load_profile(located.path, keep=True, confidence=confidence)
+    evidence, trials = Evidence(parts=(_part(profile, 1.0),)), profile.evidence.trials
     return evidence, RanksSource(
         name=profile.name,
         file=_file(located),
@@ -256,6 +255,7 @@ def _one_profile(text: str, confidence: bool) -> tuple[Evidence, RanksSource]:
         ranks=evidence.all_positions.ranks,
         positions=None if trials is None else round(trials),
         documents=profile.documents or None,
+        drafter=profile.conditions.drafter,
         temperature=profile.conditions.temperature,
         sampling="draft-starts" if profile.trace is not None else profile.conditions.sampling,
     )
@@ -272,26 +272,8 @@ def _share(item: str) -> tuple[str, float]:
     return name, share
 
 
-def _part(profile: RankProfile, weight: float, confidence: bool) -> Part:
-    trace = profile.trace
-    if isinstance(trace, TraceFile) and not {"doc_id", "pos"} <= set(trace.arrays()):
-        trace = None  # counts without documents
-    loaded = None if trace is None else load_trace(trace, confidence=confidence)
-    return Part(name=profile.name, weight=weight, profile=profile, trace=loaded)
-
-
-def load_trace(source: TraceSource, *, confidence: bool) -> Trace:
-    """A trace in memory, with the drafter's confidence if that is asked for and was recorded.
-
-    Raises:
-        InputError: the file cannot be read, or is no trace.
-    """
-    if not confidence or (isinstance(source, TraceFile) and "topk_prob" not in source.arrays()):
-        return source.load()
-    try:
-        return source.load(confidence=True)
-    except FileFormatError:  # shards without the drafter's confidence
-        return source.load()
+def _part(profile: RankProfile, weight: float) -> Part:
+    return Part(name=profile.name, weight=weight, profile=profile, trace=profile.trace)
 
 
 def inputs_of(plan: Plan, *, ranks: str | None = None, confidence: bool = False) -> Inputs:
@@ -320,6 +302,8 @@ def inputs_of(plan: Plan, *, ranks: str | None = None, confidence: bool = False)
             capture_limit=of.hardware.capture_limit,
             expert_skew=of.model.expert_skew,
             cost=None if of.cost is None else of.cost.reference,
+            temperature=plan.verification.temperature,
+            rule=plan.verification.rule,
         ),
         confidence=confidence or any(bucket.dynamic for bucket in plan.buckets),
     )

@@ -11,7 +11,7 @@ from treeopt.acceptance.intervals import Interval
 from treeopt.acceptance.traffic import Evidence
 from treeopt.answer import Estimate, Note, Span
 from treeopt.cost import break_even_batch
-from treeopt.cost.base import StepCost
+from treeopt.cost.step_cost import StepCost
 from treeopt.plan.plan import CreatedWith, Plan, Verification
 from treeopt.plan.sources import EngineSource, FormatLoss
 from treeopt.planner.inputs import Inputs

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from treeopt.files.shipped import DEFAULT_RANKS
 
 if TYPE_CHECKING:
-    from treeopt.cost.base import StepCost
+    from treeopt.cost.step_cost import StepCost
 
 DEFAULT_HARDWARE: Final = "h100-sxm-vllm-0.24"
 DEFAULT_MODEL: Final = "llama-3.1-8b"

@@ -8,7 +8,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from treeopt.answer import Note
 from treeopt.cost import break_even_batch
-from treeopt.cost.base import StepCost
+from treeopt.cost.step_cost import StepCost
 from treeopt.plan.sources import RanksSource
 from treeopt.solve.bucket import CostSensitivity, Optimality
 from treeopt.solve.buckets import batches_in_words
@@ -189,8 +189,8 @@ def _price(choice: Choice, ridge_tokens: float) -> str:
     best = choice.best
     side = "under" if choice.tokens_per_step <= ridge_tokens else "over"
     return (
-        f"{choice.tokens_per_step} verified tokens per step, {side} the ridge of {ridge_tokens:.0f} ({best.nodes} nodes stay "
-        f"under it up to batch {break_even_batch(ridge_tokens, best.nodes)}): the step takes "
+        f"{choice.tokens_per_step} verified tokens per step, {side} the ridge of {ridge_tokens:.0f} ({best.nodes} "
+        f"nodes stay under it up to batch {break_even_batch(ridge_tokens, best.nodes)}): the step takes "
         f"{choice.break_even_tokens:.2f}x a plain one and yields {best.expected_tokens:.2f} tokens"
     )
 

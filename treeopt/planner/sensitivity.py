@@ -13,7 +13,7 @@ import numpy as np
 
 from treeopt.acceptance.model import PathModel, expected_tokens, path_probabilities
 from treeopt.acceptance.traffic import Evidence
-from treeopt.cost.base import StepCost
+from treeopt.cost.step_cost import StepCost
 from treeopt.cost.terms import StepTerms, Term, TermError
 from treeopt.solve.bucket import CostFlip, CostSensitivity, TermSensitivity
 from treeopt.solve.families import Triples
