@@ -19,6 +19,7 @@ from treeopt.engines.schedule import DraftSchedule
 from treeopt.errors import InputError
 from treeopt.plan.plan import Plan
 from treeopt.plan.reading import load_plan
+from treeopt.plan.sources import DrafterSource
 from treeopt.solve.bucket import Bucket
 from treeopt.tree import DraftTree
 
@@ -56,7 +57,8 @@ def planned(real_plan: Plan) -> Planned:
     """A plan of made-up buckets; what does not matter to engines is taken from a real one."""
 
     def planned(*parts: Part, drafter: str = "eagle3") -> Plan:
-        return replace(real_plan, drafter=drafter, buckets=tuple(_bucket(real_plan.buckets[0], p) for p in parts))
+        sources = replace(real_plan.sources, drafter=DrafterSource(kind=drafter))
+        return replace(real_plan, sources=sources, buckets=tuple(_bucket(real_plan.buckets[0], p) for p in parts))
 
     return planned
 

@@ -105,8 +105,18 @@ def yaml_text(value: Any) -> str:
 
 
 def json_text(value: Any) -> str:
-    """The same document as JSON."""
-    return json.dumps(write(value), indent=2)
+    """The same document as JSON, the innermost mappings and the lists of numbers on one line each."""
+    return _json(write(value), "")
+
+
+def _json(value: Any, indent: str) -> str:
+    deeper = indent + "  "
+    if isinstance(value, dict) and any(isinstance(v, dict | list) for v in value.values()):
+        items = [f"{deeper}{json.dumps(key)}: {_json(v, deeper)}" for key, v in value.items()]
+        return "{\n" + ",\n".join(items) + f"\n{indent}}}"
+    if isinstance(value, list) and any(isinstance(v, dict) for v in value):
+        return "[\n" + ",\n".join(deeper + _json(v, deeper) for v in value) + f"\n{indent}]"
+    return json.dumps(value)
 
 
 def check_format(root: Field, *expected: str, what: str) -> str:

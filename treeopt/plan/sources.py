@@ -45,7 +45,8 @@ class RanksSource(Source):
     """The acceptance evidence: its kind, how far it reaches and how much it is; `parts` of a mixture.
 
     `depth` and `ranks` are the deepest guess and the guesses per position that it has counted: of `ranks: 1` widths are
-    not known. `drafter` is what guessed, in the words of whoever counted; `sampling` is `draft-starts` for a trace, which is replayed.
+    not known. `drafter` is what guessed, in the words of whoever counted; `sampling` is `draft-starts` for a trace,
+    which is replayed.
     """
 
     evidence: str
