@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from treeopt.engines.format import Format
 from treeopt.engines.limits import ChainLimits, TreeLimits, TripleLimits
-from treeopt.engines.registry import EngineAt
 from treeopt.solve.best_trees import Limits
 from treeopt.solve.families import Chains, Trees, Triples, UniformTrees
 from treeopt.solve.problem import Question
@@ -20,13 +20,12 @@ class FormatQuestion(NamedTuple):
     question: Question
 
 
-def format_questions(question: Question, target: EngineAt, *, allow_off: bool = False) -> list[FormatQuestion]:
+def format_questions(question: Question, formats: Sequence[Format], *, allow_off: bool = False) -> list[FormatQuestion]:
     """The question within each format of an engine; a format that another one holds is left out.
 
     Chains of length 0 are asked for only with `allow_off`: engines let the drafter's state age while it is off. A
     static tree that may be empty is no such phase.
     """
-    formats = target.support.formats
     wider = [f for f in formats if isinstance(f.limits, TripleLimits) or _per_batch(f)]
     kept = [f for f in formats if not wider or not isinstance(f.limits, ChainLimits) or _per_batch(f)]
     return [FormatQuestion(form, _within(question, form, allow_off)) for form in kept]
