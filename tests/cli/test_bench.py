@@ -80,7 +80,7 @@ def test_json_is_the_file(run: Run, model: Path, small_plan: Path, tmp_path: Pat
 
 def test_the_command_that_a_bench_names_fits_its_steps(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from benchmark.world import cells_of
+    from bench.world import cells_of
 
     from treeopt.bench.steps import fit_note, steps_csv
     from treeopt.planner.inputs import load_inputs

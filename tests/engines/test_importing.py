@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shared import SHARED, needs_shared
 
-from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.acceptance.prompt_lookup import PromptLookup, parse_lookup
+from treeopt.draft_family import OFF, Chains, DynamicTree
 from treeopt.engines.format import Engine, Format, Setup
 from treeopt.engines.importing import import_file, load_drafts, parse_spec
-from treeopt.engines.limits import ChainLimits
 from treeopt.engines.registry import ENGINES, EngineAt, find_engine
-from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.errors import InputError, TreeoptError
 from treeopt.plan.plan import Plan
 
@@ -29,11 +28,11 @@ Refused = Callable[..., None]
         ("none", OFF),
         ("chain:0", OFF),
         ("chain:7", chain(7)),
-        ("sglang:3,4,16", Triple(3, 4, 16)),
-        ("sglang:3, 4, 16", Triple(3, 4, 16)),
+        ("sglang:3,4,16", DynamicTree(3, 4, 16)),
+        ("sglang:3, 4, 16", DynamicTree(3, 4, 16)),
         ("sglang:3,1,4", chain(3)),
-        ("trtllm:6,10,60", Triple(6, 10, 61)),  # the root is not counted
-        ("openvino:3,2,10", Triple(3, 2, 11)),
+        ("trtllm:6,10,60", DynamicTree(6, 10, 61)),  # the root is not counted
+        ("openvino:3,2,10", DynamicTree(3, 2, 11)),
     ],
 )
 def test_a_few_words(text: str, draft: object) -> None:
@@ -164,7 +163,7 @@ def test_what_is_exported_is_read_back_with_its_drafter(
     """In every format of every engine, by every drafter; where the file names no drafter, none is read."""
     word, release = form.drafters.words[kind], form.since or engine.newest
     release = max(release, word.since or release)
-    per_batch = isinstance(form.limits, ChainLimits) and form.limits.per_batch
+    per_batch = isinstance(form.limits, Chains) and form.limits.per_batch
     schedule = DraftSchedule(steps=(ScheduleStep(1, chain(3)), ScheduleStep(9, chain(2)))) if per_batch else CHAIN
     setup = Setup(drafter=kind, release=release, lookup=PromptLookup(rule="treeopt", shortest=1, longest=4))
     written = form.write(schedule, setup, word)

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treeopt.acceptance.prompt_lookup import PromptLookup
+from treeopt.draft_family import OFF, chain_length
 from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine
-from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.engines.source import parse_source
 from treeopt.engines.vllm import VLLM
 from treeopt.errors import FileFormatError, InputError

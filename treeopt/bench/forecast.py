@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from treeopt.acceptance.intervals import interval_of
-from treeopt.acceptance.traffic import Evidence
+from treeopt.acceptance.traffic import Traffic
 from treeopt.arrays import FloatArray
-from treeopt.cost.base import StepCost
+from treeopt.cost.step_cost import StepCost
 from treeopt.plan.bucket import Estimate
 from treeopt.solve.result import Priced
 from treeopt.solve.search import price_tree
@@ -19,7 +19,7 @@ class Basis(Protocol):
     """What predictions are made from; `treeopt.planner.inputs.Inputs` is one."""
 
     @property
-    def evidence(self) -> Evidence:
+    def evidence(self) -> Traffic:
         """How often guesses were right."""
 
     @property

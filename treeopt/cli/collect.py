@@ -105,9 +105,10 @@ def _report(job: Job, json: bool) -> None:
 
 
 def _summary(job: Job) -> dict[str, Any]:
-    from treeopt.acceptance.trace import PAST_END, TraceFile
+    from treeopt.acceptance.loading import read_trace
+    from treeopt.acceptance.trace import PAST_END
 
-    trace = TraceFile(job.out).load()
+    trace = read_trace(job.out)
     known = (trace.rank != PAST_END).sum(axis=0)
     right = (trace.rank == 0).sum(axis=0)
     return {

@@ -19,7 +19,7 @@ from treeopt.collect.record import Document, Recorder, to_npz
 from treeopt.collect.settings import Settings
 from treeopt.errors import InputError
 from treeopt.files.documents import check_writable, os_error, read_text, write_atomically
-from treeopt.files.shipped import file_sha256
+from treeopt.files.opening import file_sha256
 
 FORMAT: Final = "treeopt.collect/1"
 Advance = Callable[[int], None]

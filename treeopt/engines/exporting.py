@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from treeopt.acceptance.prompt_lookup import PromptLookup, parse_lookup
+from treeopt.draft_family import OFF, in_words
 from treeopt.engines.fitting import FittedDrafts, Loss, fit_plan, fit_schedule
 from treeopt.engines.format import Bug, Format, Setup, Written
 from treeopt.engines.registry import EngineAt
-from treeopt.engines.schedule import OFF, DraftSchedule, in_words
+from treeopt.engines.schedule import DraftSchedule
 from treeopt.errors import InputError
 from treeopt.plan.plan import Plan
 from treeopt.solve.buckets import batches_in_words

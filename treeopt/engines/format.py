@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from treeopt.acceptance.prompt_lookup import DEFAULT_LOOKUP, PromptLookup
-from treeopt.engines.limits import Limits
+from treeopt.draft_family import DraftFamily
 from treeopt.engines.release import Release, is_within, parse_release, range_in_words
 from treeopt.engines.schedule import DraftSchedule
 from treeopt.engines.source import EngineFile
@@ -171,7 +171,7 @@ class Format:
     """
 
     name: str
-    limits: Limits
+    limits: DraftFamily
     write: Callable[[DraftSchedule, Setup, DrafterWord], Written]
     read: Callable[[EngineFile], Found | None]
     drafters: Drafters

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from treeopt.draft_family import StaticTrees
 from treeopt.engines.format import Drafters, DrafterWord, Engine, Format, Found, Setup, Written
-from treeopt.engines.limits import TreeLimits
 from treeopt.engines.schedule import DraftSchedule
 from treeopt.engines.source import EngineFile
 from treeopt.errors import FileFormatError, TreeError
@@ -115,7 +115,7 @@ SEQUOIA: Final = Engine(
     formats=(
         Format(
             name="growmap",
-            limits=TreeLimits(min_depth=1),
+            limits=StaticTrees(min_depth=1),
             write=_write,
             read=_read,
             drafters=Drafters(engine="Sequoia", words={"model": DrafterWord(text="")}),

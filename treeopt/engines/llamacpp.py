@@ -11,8 +11,8 @@ import shlex
 from typing import Final
 
 from treeopt.acceptance.prompt_lookup import PromptLookup
+from treeopt.draft_family import Chains
 from treeopt.engines.format import Drafters, DrafterWord, Engine, Format, Found, Setup, Written
-from treeopt.engines.limits import ChainLimits
 from treeopt.engines.release import Release
 from treeopt.engines.schedule import DraftSchedule
 from treeopt.engines.source import EngineFile
@@ -91,7 +91,7 @@ LLAMACPP: Final = Engine(
     formats=(
         Format(
             name="flags",
-            limits=ChainLimits(),
+            limits=Chains(),
             write=_write,
             read=_read,
             drafters=_DRAFTERS,

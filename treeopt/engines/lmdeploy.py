@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Final
 
+from treeopt.draft_family import Chains
 from treeopt.engines.format import DRAFTER, Drafters, DrafterWord, Engine, Format, Found, Setup, Written
-from treeopt.engines.limits import ChainLimits
 from treeopt.engines.schedule import DraftSchedule
 from treeopt.engines.source import EngineFile
 from treeopt.tree import DraftTree
@@ -47,5 +47,5 @@ LMDEPLOY: Final = Engine(
     title="LMDeploy",
     checked="0.18.0",
     checked_by="source",
-    formats=(Format(name="config", limits=ChainLimits(), write=_write, read=_read, drafters=_DRAFTERS),),
+    formats=(Format(name="config", limits=Chains(), write=_write, read=_read, drafters=_DRAFTERS),),
 )

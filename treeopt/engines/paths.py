@@ -15,8 +15,8 @@ import json
 from dataclasses import replace
 from typing import Final
 
+from treeopt.draft_family import StaticTrees
 from treeopt.engines.format import CheckedBy, Drafters, DrafterWord, Engine, Format, Found, Setup, Written
-from treeopt.engines.limits import TreeLimits
 from treeopt.engines.schedule import DraftSchedule
 from treeopt.engines.source import EngineFile
 from treeopt.errors import InputError
@@ -37,7 +37,7 @@ def _engine(
     title: str,
     checked: str,
     checked_by: CheckedBy,
-    limits: TreeLimits,
+    limits: StaticTrees,
     launch: str,
     *notes: str,
     drafter: str = "",
@@ -72,13 +72,13 @@ def _read(source: EngineFile) -> Found | None:
 
 _HEADS: Final = "the tree must not be deeper than the model has heads (--heads checks it)"
 
-PATHS: Final = _engine("paths", "a plain path list", "", "", TreeLimits(rank_gaps=True), "json.load(open({file!r}))")
+PATHS: Final = _engine("paths", "a plain path list", "", "", StaticTrees(rank_gaps=True), "json.load(open({file!r}))")
 MEDUSA: Final = _engine(
     "medusa",
     "Medusa",
     "commit e2a5d20",
     "source",
-    TreeLimits(max_ranks=_RANKS, min_depth=1),
+    StaticTrees(max_ranks=_RANKS, min_depth=1),
     "model.medusa_generate(..., medusa_choices=json.load(open({file!r})))",
     _HEADS,
     drafter="medusa",
@@ -88,7 +88,7 @@ HYDRA: Final = _engine(
     "Hydra",
     "commit 3f39fbd",
     "source",
-    TreeLimits(max_ranks=_RANKS, min_depth=1),
+    StaticTrees(max_ranks=_RANKS, min_depth=1),
     "model.hydra_generate(..., hydra_choices=json.load(open({file!r})))",
     _HEADS,
     drafter="medusa",
@@ -98,7 +98,7 @@ EAGLE1: Final = _engine(
     "EAGLE-1 (eagle-llm)",
     "1.2.1",
     "own code",
-    TreeLimits(max_ranks=_RANKS, min_depth=2, leading_parents=True),
+    StaticTrees(max_ranks=_RANKS, min_depth=2, leading_parents=True),
     "model.eagenerate(..., tree_choices=json.load(open({file!r})))",
     "the drafter reads eagle/model/choices.py mc_sim_7b_63 when it is built: put the list there too",
     drafter="eagle",

@@ -15,15 +15,13 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
-from treeopt.acceptance.dynamic_tree import SGLANG as RULE
-from treeopt.acceptance.dynamic_tree import Triple
+from treeopt.draft_family import OFF, Chains, Draft, DynamicTree, DynamicTrees, as_dynamic_tree, chain_length
+from treeopt.draft_family import SGLANG as RULE
 from treeopt.engines.format import Bug, Drafters, DrafterWord, Engine, Format, Found, Setup, Written
-from treeopt.engines.limits import ChainLimits, TripleLimits, as_triple
 from treeopt.engines.release import Release
-from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.engines.source import EngineFile
 from treeopt.errors import InputError
-from treeopt.solve.families import Draft
 from treeopt.tree import DraftTree
 
 _KEYED: Final = Release(0, 5, 13)  # keys of the adaptive file act
@@ -71,15 +69,22 @@ def effective_start(start: int, captured: Sequence[int]) -> int:
 
 
 def _write_triple(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
-    triple = None if schedule.only is None else as_triple(schedule.only)
+    triple = None if schedule.only is None else as_dynamic_tree(schedule.only)
     if triple is None:
         raise InputError("SGLang loads one triple for all batch sizes", hint="give one chain or one dynamic tree")
     if setup.survival is not None and triple.topk > 1:
         raise InputError("SGLang pretends acceptance of chains only", hint="leave --synthetic out, or export a chain")
-    flags = [f"--{_STEPS}", str(triple.steps), f"--{_TOPK}", str(triple.topk), f"--{_NODES}", str(triple.nodes)]
+    flags = [
+        f"--{_STEPS}",
+        str(triple.num_steps),
+        f"--{_TOPK}",
+        str(triple.topk),
+        f"--{_NODES}",
+        str(triple.num_draft_tokens),
+    ]
     paged = "topk > 1 with a page size above 1 needs the attention backend flashinfer, fa3 or triton"
     notes = (_REQUESTS, paged) if triple.topk > 1 else (_REQUESTS,)
-    return _flags_only(setup, word, flags, f"{_PROOF}: at most {triple.steps + 1}", notes)
+    return _flags_only(setup, word, flags, f"{_PROOF}: at most {triple.num_steps + 1}", notes)
 
 
 def _write_ngram(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
@@ -179,17 +184,17 @@ def _read_triple(source: EngineFile) -> Found | None:
     if topk == 1 and nodes != steps + 1:
         note = f"SGLang sets {steps + 1} draft tokens, not {nodes}: a chain of {steps} has no others"
         return Found(DraftSchedule.constant(DraftTree.chain(steps)), (note,), _drafter_of(source))
-    return Found(DraftSchedule.constant(checked_triple(Triple(steps, topk, nodes))), (), _drafter_of(source))
+    return Found(DraftSchedule.constant(checked_triple(DynamicTree(steps, topk, nodes))), (), _drafter_of(source))
 
 
-def checked_triple(triple: Triple) -> Draft:
+def checked_triple(triple: DynamicTree) -> Draft:
     """A triple that SGLang can run, as a chain where it is one.
 
     Raises:
         InputError: it fails at run time: more draft tokens than candidates.
     """
     RULE.check(triple)
-    return DraftTree.chain(triple.steps) if triple.topk == 1 else triple
+    return DraftTree.chain(triple.num_steps) if triple.topk == 1 else triple
 
 
 def _read_adaptive(source: EngineFile) -> Found | None:
@@ -232,7 +237,7 @@ def _has_topk(schedule: DraftSchedule) -> bool:
 def _adaptive(*, may_be_off: bool, since: Release, before: Release | None) -> Format:
     return Format(
         name="adaptive",
-        limits=ChainLimits(per_batch=True, may_be_off=may_be_off),
+        limits=Chains(per_batch=True, may_be_off=may_be_off),
         write=_write_adaptive,
         read=_read_adaptive,
         drafters=_ADAPTIVE,
@@ -249,7 +254,7 @@ SGLANG: Final = Engine(
     formats=(
         Format(
             name="ngram",
-            limits=ChainLimits(),
+            limits=Chains(),
             write=_write_ngram,
             read=_read_ngram,
             drafters=_NGRAM,
@@ -257,7 +262,7 @@ SGLANG: Final = Engine(
         ),
         Format(
             name="block",
-            limits=ChainLimits(),
+            limits=Chains(),
             write=_write_block,
             read=_read_block,
             drafters=_DFLASH,
@@ -265,7 +270,7 @@ SGLANG: Final = Engine(
         ),
         Format(
             name="triple",
-            limits=TripleLimits(rule=RULE),
+            limits=DynamicTrees(rule=RULE),
             write=_write_triple,
             read=_read_triple,
             drafters=_DRAFTERS,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from treeopt.draft_family import Chains
 from treeopt.engines.format import Drafters, DrafterWord, Engine, Format, Found, Setup, Written
-from treeopt.engines.limits import ChainLimits
 from treeopt.engines.schedule import DraftSchedule
 from treeopt.engines.source import EngineFile
 from treeopt.tree import DraftTree
@@ -40,5 +40,5 @@ TGI: Final = Engine(
     title="TGI",
     checked="commit db931fc",
     checked_by="source",
-    formats=(Format(name="flags", limits=ChainLimits(), write=_write, read=_read, drafters=_DRAFTERS),),
+    formats=(Format(name="flags", limits=Chains(), write=_write, read=_read, drafters=_DRAFTERS),),
 )

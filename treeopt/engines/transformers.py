@@ -10,8 +10,8 @@ import json
 from typing import Final
 
 from treeopt.acceptance.prompt_lookup import PromptLookup
+from treeopt.draft_family import Chains
 from treeopt.engines.format import Drafters, DrafterWord, Engine, Format, Found, Setup, Written
-from treeopt.engines.limits import ChainLimits
 from treeopt.engines.schedule import DraftSchedule
 from treeopt.engines.source import EngineFile
 from treeopt.files.documents import Field
@@ -73,5 +73,5 @@ TRANSFORMERS: Final = Engine(
     title="Transformers",
     checked="5.19.0",
     checked_by="own code",
-    formats=(Format(name="generation", limits=ChainLimits(), write=_write, read=_read, drafters=_DRAFTERS),),
+    formats=(Format(name="generation", limits=Chains(), write=_write, read=_read, drafters=_DRAFTERS),),
 )

@@ -12,18 +12,25 @@ from __future__ import annotations
 import ast
 from typing import Any, Final
 
-from treeopt.acceptance.dynamic_tree import TENSORRT_LLM as RULE
-from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.acceptance.prompt_lookup import PromptLookup
+from treeopt.draft_family import (
+    OFF,
+    Chains,
+    Draft,
+    DynamicTree,
+    DynamicTrees,
+    StaticTrees,
+    as_dynamic_tree,
+    chain_length,
+)
+from treeopt.draft_family import TENSORRT_LLM as RULE
 from treeopt.engines.format import Bug, Drafters, DrafterWord, Engine, Format, Found, Setup, Written
-from treeopt.engines.limits import ChainLimits, TreeLimits, TripleLimits, as_triple
 from treeopt.engines.release import Release
-from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.engines.source import EngineFile, pairs
 from treeopt.errors import InputError
 from treeopt.files.documents import Field, dump_yaml
 from treeopt.plan.reading_buckets import paths_at
-from treeopt.solve.families import Draft
 from treeopt.tree import DraftTree
 
 _EAGLES: Final = {"eagle": DrafterWord(text="Eagle"), "eagle3": DrafterWord(text="Eagle3")}
@@ -73,17 +80,17 @@ def _write_schedule(schedule: DraftSchedule, setup: Setup, word: DrafterWord) ->
 
 
 def _write_triple(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
-    triple = None if schedule.only is None else as_triple(schedule.only)
+    triple = None if schedule.only is None else as_dynamic_tree(schedule.only)
     if triple is None:
         raise InputError("TensorRT-LLM loads one dynamic tree", hint="give one chain or one dynamic tree")
     settings = {
-        "max_draft_len": triple.steps,
+        "max_draft_len": triple.num_steps,
         "use_dynamic_tree": True,
         "dynamic_tree_max_topK": triple.topk,
-        "max_total_draft_tokens": triple.nodes - 1,
+        "max_total_draft_tokens": triple.num_draft_tokens - 1,
     }
     note = "not for targets with sliding-window or MLA attention"
-    return _written(setup, word, settings, f"{triple.nodes - 1} drafted per step", note)
+    return _written(setup, word, settings, f"{triple.num_draft_tokens - 1} drafted per step", note)
 
 
 def _write_choices(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
@@ -150,7 +157,7 @@ def _read_triple(source: EngineFile) -> Found | None:
         return None
     depth, topk = (section.get(name).integer(low=1) for name in ("max_draft_len", "dynamic_tree_max_topK"))
     total = section.get("max_total_draft_tokens", depth * topk)
-    triple = Triple(depth, topk, total.integer(low=1) + 1)
+    triple = DynamicTree(depth, topk, total.integer(low=1) + 1)
     try:
         RULE.check(triple)
     except InputError as error:
@@ -213,7 +220,7 @@ TENSORRT_LLM: Final = Engine(
     formats=(
         Format(
             name="choices",
-            limits=TreeLimits(rank_gaps=True, min_depth=2),  # one of depth 1 fails: NVIDIA/TensorRT-LLM#10323
+            limits=StaticTrees(rank_gaps=True, min_depth=2),  # one of depth 1 fails: NVIDIA/TensorRT-LLM#10323
             write=_write_choices,
             read=_read_choices,
             drafters=_STATIC,
@@ -222,7 +229,7 @@ TENSORRT_LLM: Final = Engine(
         ),
         Format(
             name="length",
-            limits=ChainLimits(),
+            limits=Chains(),
             write=_write_length,
             read=_read_length,
             drafters=_DRAFTERS,
@@ -230,7 +237,7 @@ TENSORRT_LLM: Final = Engine(
         ),
         Format(
             name="schedule",
-            limits=ChainLimits(per_batch=True, may_be_off=True, longest_first=True),
+            limits=Chains(per_batch=True, may_be_off=True, longest_first=True),
             write=_write_schedule,
             read=_read_schedule,
             drafters=_DRAFTERS,
@@ -238,7 +245,7 @@ TENSORRT_LLM: Final = Engine(
         ),
         Format(
             name="triple",
-            limits=TripleLimits(rule=RULE),
+            limits=DynamicTrees(rule=RULE),
             write=_write_triple,
             read=_read_triple,
             drafters=_DYNAMIC,

@@ -17,10 +17,10 @@ import shlex
 from typing import Any, Final
 
 from treeopt.acceptance.prompt_lookup import PromptLookup
+from treeopt.draft_family import OFF, Chains, UniformTrees, chain_length
 from treeopt.engines.format import DRAFTER, Bug, Drafters, DrafterWord, Engine, Format, Found, Setup, Written
-from treeopt.engines.limits import ChainLimits, TreeLimits
 from treeopt.engines.release import Release, is_within
-from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.engines.source import EngineFile
 from treeopt.errors import InputError
 from treeopt.files.documents import Field
@@ -243,7 +243,7 @@ def _as_lists(value: object) -> object:
     return [_as_lists(v) for v in value] if isinstance(value, list | tuple) else value
 
 
-_TREES: Final = TreeLimits(uniform=True, min_depth=1)
+_TREES: Final = UniformTrees(min_depth=1)
 
 
 def _changes(schedule: DraftSchedule) -> bool:
@@ -268,7 +268,7 @@ VLLM: Final = Engine(
         ),
         Format(
             name="chain",
-            limits=ChainLimits(),
+            limits=Chains(),
             write=_write_chain,
             read=_read_chain,
             drafters=_DRAFTERS,
@@ -277,7 +277,7 @@ VLLM: Final = Engine(
         ),
         Format(
             name="schedule",
-            limits=ChainLimits(per_batch=True, may_be_off=True),
+            limits=Chains(per_batch=True, may_be_off=True),
             write=_write_schedule,
             read=_read_schedule,
             drafters=Drafters(engine="vLLM's schedule", words=_SCHEDULED, default="eagle3"),

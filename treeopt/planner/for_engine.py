@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from treeopt.acceptance.intervals import Interval
-from treeopt.acceptance.traffic import Evidence
-from treeopt.cost.base import StepCost
+from treeopt.acceptance.traffic import Traffic
+from treeopt.cost.step_cost import StepCost
+from treeopt.draft_family import OFF, DynamicTrees, chain_length, in_words
 from treeopt.engines.format import Setup
-from treeopt.engines.limits import TripleLimits
 from treeopt.engines.registry import EngineAt, find_engine
-from treeopt.engines.schedule import OFF, chain_length, in_words
 from treeopt.errors import InputError, SearchError, TreeoptError
 from treeopt.planner.engine_questions import FormatQuestion, format_questions
 from treeopt.solve.buckets import batches_in_words
-from treeopt.solve.families import Triples
 from treeopt.solve.fixed_point import Settled, paired_gain, settled_search
-from treeopt.solve.problem import Objective, Point, Question
+from treeopt.solve.problem import Objective, Point, Problem
 from treeopt.solve.result import Priced
 
 
@@ -46,7 +44,7 @@ class Target(NamedTuple):
     @property
     def has_triples(self) -> bool:
         """Whether it loads dynamic trees, whose value recorded confidence tells."""
-        return any(isinstance(form.limits, TripleLimits) for form in self.engine.formats)
+        return any(isinstance(form.limits, DynamicTrees) for form in self.engine.formats)
 
 
 class Lost(NamedTuple):
@@ -104,9 +102,9 @@ class Restricted:
 
 def restricted_search(
     target: Target,
-    questions: Sequence[Question],
+    questions: Sequence[Problem],
     free: Sequence[Settled],
-    evidence: Evidence,
+    evidence: Traffic,
     cost: StepCost,
     seed: int,
 ) -> list[Restricted]:
@@ -142,7 +140,7 @@ def restricted_search(
 
 
 def _losses(
-    question: Question, free: Sequence[Settled], ours: Sequence[Settled], evidence: Evidence, cost: StepCost, seed: int
+    question: Problem, free: Sequence[Settled], ours: Sequence[Settled], evidence: Traffic, cost: StepCost, seed: int
 ) -> list[Lost]:
     losses = []
     for batch in question.batches:
@@ -172,7 +170,7 @@ def _at(settled: Sequence[Settled], point: Point) -> Settled:
     )
 
 
-def engine_notes(target: Target, found: Sequence[Restricted], evidence: Evidence) -> list[str]:
+def engine_notes(target: Target, found: Sequence[Restricted], evidence: Traffic) -> list[str]:
     """What the reader of the best answer must know about its engine."""
     best, engine = found[0], target.engine
     name = engine.words
@@ -186,8 +184,8 @@ def engine_notes(target: Target, found: Sequence[Restricted], evidence: Evidence
     ]
 
 
-def _of_triples(found: Sequence[Restricted], evidence: Evidence) -> list[str]:
-    if not any(isinstance(r.form.question.shape, Triples) for r in found):
+def _of_triples(found: Sequence[Restricted], evidence: Traffic) -> list[str]:
+    if not any(isinstance(r.form.question.family, DynamicTrees) for r in found):
         return []
     if evidence.has_confidence:
         return [f"dynamic trees are valued {evidence.valued_under(None).values.basis}"]

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.arrays import BoolArray, IntArray
+from treeopt.draft_family import DynamicTree
 from treeopt.tree import DraftTree
 from treeopt.verify.dump import StepDump
 
@@ -22,7 +22,7 @@ class Difference(NamedTuple):
 class Expected:
     """The tree in the dump's own order of nodes."""
 
-    def __init__(self, dump: StepDump, tree: DraftTree, dynamic: Triple | None) -> None:
+    def __init__(self, dump: StepDump, tree: DraftTree, dynamic: DynamicTree | None) -> None:
         self.tree = tree
         self.dynamic = dynamic
         self.parents = tree.parents if dump.parents is None else dump.parents
