@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from treeopt.acceptance.profile import Conditions
+from treeopt.acceptance.rules import RECURSIVE_REJECTION
+from treeopt.acceptance.trace import PAST_END, Trace
 from treeopt.arrays import IntArray
-from treeopt.collect.drafters import Drafter, load_drafter
-from treeopt.collect.guesses import Guesses
-from treeopt.collect.models import CausalModel, Probabilities
+from treeopt.collect.drafters import load_drafter
 from treeopt.collect.rules import accepted_sibling
-from treeopt.collect.settings import Settings
-from treeopt.ranks.profile import Conditions
-from treeopt.ranks.rules import RECURSIVE_REJECTION
-from treeopt.ranks.trace import PAST_END
+from treeopt.collect.settings import CollectSettings
+from treeopt.decode.batch import NOTHING
+from treeopt.decode.drafting import TextDrafter
+from treeopt.decode.guesses import Guesses, Probabilities, as_probabilities
+from treeopt.decode.hf import HuggingFaceModel
+from treeopt.decode.rules import Rule, Siblings
+from treeopt.errors import InputError
 
 LISTED: Final = 8  # guesses whose probability is written down
-UNRANKED: Final = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,20 +84,24 @@ class Outcome(NamedTuple):
 class Recorder:
     """A target and a drafter in memory."""
 
-    def __init__(self, settings: Settings, target: CausalModel, drafter: Drafter) -> None:
+    def __init__(self, settings: CollectSettings, target: HuggingFaceModel, drafter: TextDrafter) -> None:
         self._settings = settings
         self._target = target
         self._drafter = drafter
 
     @classmethod
-    def load(cls, settings: Settings) -> Recorder:
+    def load(cls, settings: CollectSettings) -> Recorder:
         """Load both.
 
         Raises:
             InputError: one cannot be loaded, or they do not go together.
         """
-        target = CausalModel.load(settings.target, device=settings.device, dtype=settings.dtype)
-        return cls(settings, target, load_drafter(settings, target))
+        where = {"device": settings.device, "dtype": settings.dtype}
+        target = HuggingFaceModel.load(settings.target, **where)
+        drafter = load_drafter(
+            settings.drafter, target, temperature=settings.temperature, depth=settings.depth, **where
+        )
+        return cls(settings, target, drafter)
 
     def record(self, document: Document) -> Rows:
         """Let the target continue the prompt, and run both along it; the same for the same settings and document."""
@@ -109,8 +116,8 @@ class Recorder:
         rows = Rows.blank(document.doc_id, length=len(written), depth=settings.depth)
         if len(written) > 1:
             tokens = np.concatenate([document.tokens, written])
-            p = self._target.probabilities(tokens, first=first, temperature=settings.temperature)
-            guesses = self._drafter.guesses(tokens, first=first, depth=settings.depth)
+            p = as_probabilities(self._target.reference(tokens[:-1], first=first - 1), settings.temperature)
+            guesses = self._drafter.along(tokens, first=first, depth=settings.depth)
             rng = np.random.default_rng(for_rule)
             _fill(rows, [self._outcome(g, p[d:], tokens[first + d :], rng) for d, g in enumerate(guesses)])
             _fill_target(rows, np.take_along_axis(p, tokens[first:, None], axis=1)[:, 0])
@@ -118,15 +125,49 @@ class Recorder:
 
     def _outcome(self, guesses: Guesses, p: Probabilities, tokens: IntArray, rng: np.random.Generator) -> Outcome:
         siblings = self._settings.ranks
-        if self._settings.acceptance_rule == RECURSIVE_REJECTION:
-            events = [
-                accepted_sibling(row.astype(np.float64), guesses.distribution(i), token, siblings=siblings, rng=rng)
-                for i, (row, token) in enumerate(zip(p, tokens.tolist(), strict=True))
-            ]
-            rank = np.array(events, dtype=np.int64)
-        else:
-            rank = guesses.ranks(tokens)
-        return Outcome(rank=np.where(rank < siblings, rank, UNRANKED), best=guesses.best(LISTED))
+        if self._settings.acceptance_rule != RECURSIVE_REJECTION:
+            return _ranked(guesses, tokens, ranks=siblings)
+        events = []
+        for i, (row, token) in enumerate(zip(p, tokens.tolist(), strict=True)):
+            (q,) = guesses.distribution(slice(i, i + 1))
+            events.append(accepted_sibling(row.astype(np.float64), q, token, siblings=siblings, rng=rng))
+        return Outcome(rank=np.array(events, dtype=np.int64), best=guesses.best(LISTED))
+
+
+class Text(NamedTuple):
+    """One request of a run: its prompt, and what was decoded behind it."""
+
+    prompt: Sequence[int]
+    written: Sequence[int]
+
+
+def record_trace(texts: Sequence[Text], drafter: TextDrafter, *, rule: Rule, depth: int, ranks: int = 32) -> Trace:
+    """The trace of finished requests, with request i as document i.
+
+    The drafter is asked again along the text, so what it answers in a run and what is recorded are two computations.
+    Guesses from rank `ranks` on count as not listed.
+
+    Raises:
+        InputError: a rule whose accepted sibling does not follow from the emitted token (recursive rejection draws
+            it), or an approximate one.
+        EvidenceError: nothing was decoded.
+    """
+    if not rule.exact or rule.siblings is not Siblings.BEST:
+        raise InputError(
+            f"no trace of a run under {rule.label}: the accepted node does not follow from the token",
+            hint="record a run under greedy or target-sample, or collect one with `treeopt ranks collect`",
+        )
+    parts = []
+    for number, text in enumerate(texts):
+        rows, first = Rows.blank(number, length=len(text.written), depth=depth), len(text.prompt) + 1
+        tokens = np.array([*text.prompt, *text.written], dtype=np.int64)
+        if len(text.written) > 1:
+            found = drafter.along(tokens, first=first, depth=depth)
+            _fill(rows, [_ranked(g, tokens[first + d :], ranks=ranks) for d, g in enumerate(found)])
+        parts.append(rows)
+    parts = parts or [Rows.blank(0, length=0, depth=depth)]
+    joined = {name: np.concatenate([vars(part)[name] for part in parts]) for name in ("rank", "doc_id", "pos")}
+    return Trace(**joined)
 
 
 def to_npz(rows: Iterable[Rows], conditions: Conditions) -> bytes:
@@ -136,6 +177,11 @@ def to_npz(rows: Iterable[Rows], conditions: Conditions) -> bytes:
     file = io.BytesIO()
     np.savez_compressed(file, **arrays, conditions=np.array(json.dumps(asdict(conditions))))
     return file.getvalue()
+
+
+def _ranked(guesses: Guesses, tokens: IntArray, *, ranks: int) -> Outcome:
+    rank = guesses.ranks(tokens)
+    return Outcome(rank=np.where(rank < ranks, rank, NOTHING), best=guesses.best(LISTED))
 
 
 def _fill(rows: Rows, outcomes: list[Outcome]) -> None:

@@ -23,7 +23,7 @@ _OR_A_MODEL: Final = "; or a model: its directory, .gguf file or hub id OWNER/NA
 
 
 @dataclass(frozen=True, kw_only=True)
-class Draft:
+class DrafterSpec:
     """Which drafter: `argument` is N for `ngram`, K for `early-exit`, else where its weights are."""
 
     kind: DraftKind
@@ -35,6 +35,16 @@ class Draft:
         return int(self.argument)
 
     @property
+    def has_files(self) -> bool:
+        """Whether `argument` is where weights are."""
+        return self.kind not in ("ngram", "early-exit")
+
+    @property
+    def drafts_trees(self) -> bool:
+        """Whether the reference decoder runs it: its drafters do not see the target's hidden states."""
+        return self.kind in ("ngram", "early-exit", "model")
+
+    @property
     def name(self) -> str:
         """As the trace's conditions name it."""
         if self.kind == "model":
@@ -43,7 +53,7 @@ class Draft:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class CollectSettings:
     """Everything that decides what a document's rows are, so that any process can make them.
 
     Args:
@@ -94,7 +104,7 @@ class Settings:
         return self.rule or (GREEDY if self.temperature == 0 else TARGET_SAMPLE)
 
     @property
-    def drafter(self) -> Draft:
+    def drafter(self) -> DrafterSpec:
         """The parsed `draft`."""
         return parse_draft(self.draft)
 
@@ -110,7 +120,7 @@ class Settings:
         )
 
 
-def parse_draft(text: str) -> Draft:
+def parse_draft(text: str) -> DrafterSpec:
     """The drafter that `text` names.
 
     Raises:
@@ -121,14 +131,14 @@ def parse_draft(text: str) -> Draft:
     known = next((k for k in _KINDS if k == kind), None)
     if known is None:
         if "/" in text or text.endswith(".gguf") or Path(text).exists():
-            return Draft(kind="model", argument=text)
+            return DrafterSpec(kind="model", argument=text)
         raise UnknownNameError("drafter", kind, _KINDS, or_else=_OR_A_MODEL)
     if known == "ngram" and not colon:
-        return Draft(kind="ngram", argument="3")
+        return DrafterSpec(kind="ngram", argument="3")
     if known == "medusa" and argument:
-        return Draft(kind="medusa", argument=argument)
+        return DrafterSpec(kind="medusa", argument=argument)
     if known != "medusa" and argument.isdecimal() and 1 <= int(argument) <= 1000:
-        return Draft(kind=known, argument=str(int(argument)))
+        return DrafterSpec(kind=known, argument=str(int(argument)))
     written = "medusa:DIR" if known == "medusa" else f"{known}:{'N' if known == 'ngram' else 'K'}"
     raise InputError(f"drafter '{text}' says too little", hint=f"write {written}, e.g. {_EXAMPLES[known]}")
 

@@ -11,6 +11,7 @@ import numpy as np
 from treeopt.arrays import FloatArray, IntArray
 from treeopt.decode.batch import NOTHING, TreeBatch
 from treeopt.decode.draws import Draws, draw_siblings
+from treeopt.decode.guesses import Guesses
 from treeopt.decode.rules import Siblings
 
 
@@ -50,24 +51,27 @@ class Level:
         return [*self.texts[int(self.request[index])], *self.path(index)]
 
 
-class Guesses(Protocol):
-    """What a drafter guesses behind n nodes."""
+class TextDrafter(Protocol):
+    """What guesses along a finished text: all that is needed to record its ranks."""
 
-    def top(self, k: int) -> IntArray:
-        """`[n, k]` its k best guesses, best first; -1 where it has fewer."""
+    def along(self, tokens: IntArray, *, first: int, depth: int) -> tuple[Guesses, ...]:
+        """What it would have guessed for a text, given the text before each token.
 
-    def distribution(self) -> FloatArray:
-        """`[n, V]` its probabilities; a row of zeros where it has no guess."""
+        The text's draft starts have their roots at `tokens[first - 1]` and after it. Element d - 1 of the result holds
+        the guesses at depth d, one for each root whose d-th token after it is there: for `tokens[first + d - 1:]`.
+        A drafter whose guess depends on the tokens before it alone, and not on where in a draft it stands, gives one
+        element for all depths.
+        """
 
 
-class Drafter(Protocol):
-    """Anything that guesses what follows the nodes of a level."""
+class Drafter(TextDrafter, Protocol):
+    """What drafts trees too: anything that guesses what follows the nodes of a level."""
 
     def guesses(self, level: Level) -> Guesses:
         """Guesses for the level's nodes, in their order; called once per depth, from depth 0 on."""
 
 
-class Draft(NamedTuple):
+class DraftedTokens(NamedTuple):
     """`tokens [B, N]` of a batch of trees, -1 where the drafter had no guess, and `q [B, N, V]` if they were drawn."""
 
     tokens: IntArray
@@ -82,7 +86,7 @@ def draft(
     rows: IntArray,
     siblings: Siblings = Siblings.BEST,
     draws: Draws | None = None,
-) -> Draft:
+) -> DraftedTokens:
     """Fill the trees behind the texts, whose last tokens are the roots.
 
     The best guesses go to the nodes by rank. Draws go to the siblings in the order in which they were drawn, which is
@@ -106,7 +110,7 @@ def draft(
             q = np.zeros((*tokens.shape, law.shape[1]))
         q[request, node] = law
         _place_drawn(tokens, level, law, draws, replacement=siblings is Siblings.INDEPENDENT)
-    return Draft(tokens, q)
+    return DraftedTokens(tokens, q)
 
 
 def _place_best(tokens: IntArray, level: Level, found: Guesses) -> None:
