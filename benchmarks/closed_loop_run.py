@@ -15,16 +15,16 @@ from typing import Any, Final
 
 import yaml
 
-from treeopt.catalog import locate
 from treeopt.collect.settings import parse_draft
 from treeopt.cost import ModelShape, load_model, parse_drafter
 from treeopt.cost.dtype import Dtype
 from treeopt.cost.hardware import save_hardware
-from treeopt.profiling.device import Device, find_device
-from treeopt.profiling.measure import Bench, Questions
-from treeopt.profiling.profile import profile_of
-from treeopt.profiling.rows import RowFile
-from treeopt.profiling.timer import CpuTimer
+from treeopt.files.shipped import locate
+from treeopt.profile.device import Device, find_device
+from treeopt.profile.measure import Bench, Questions
+from treeopt.profile.profile import profile_of
+from treeopt.profile.rows import RowFile
+from treeopt.profile.timer import CpuTimer
 
 TOPICS: Final = (
     *("the sea", "bread", "trains", "the moon", "honey bees", "bridges", "paper", "winter"),

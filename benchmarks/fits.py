@@ -16,7 +16,6 @@ import numpy as np
 from measured_data import GEMM, data_folder
 from regret import ENGINES, profile_rows
 
-from treeopt.catalog import locate, shipped_names
 from treeopt.cost import Dtype, load_hardware
 from treeopt.cost.fits.choose import Datasheet, Fitted, fit_family
 from treeopt.cost.fits.fit import Form, Share
@@ -26,6 +25,7 @@ from treeopt.cost.fits.samples import sample_of
 from treeopt.cost.fits.solve import Trial, judge
 from treeopt.cost.fits.tables import parse_selections, read_table
 from treeopt.cost.timing import Family
+from treeopt.files.shipped import locate, shipped_names
 
 PROCESSORS: Final = {"h100_sxm": 132, "a100_sxm": 108, "h200_sxm": 132}
 SHEETS: Final = {"h100_sxm": "h100-sxm", "a100_sxm": "a100-sxm", "h200_sxm": "h200-sxm"}

@@ -18,15 +18,15 @@ from typing import Final
 
 import numpy as np
 
+from treeopt.acceptance.intervals import Interval
+from treeopt.acceptance.model import expected_tokens, path_probabilities
+from treeopt.acceptance.traffic import Evidence
 from treeopt.arrays import FloatArray
 from treeopt.cost.base import IntLike
-from treeopt.evidence import Evidence
-from treeopt.frontier import Limits
-from treeopt.inputs import load_evidence
-from treeopt.question import Objective, Question
-from treeopt.ranks.intervals import Interval
-from treeopt.ranks.model import expected_tokens, path_probabilities
-from treeopt.settle import Settled, held_out_tokens, settled_search
+from treeopt.planner.inputs import load_evidence
+from treeopt.solve.best_trees import Limits
+from treeopt.solve.fixed_point import Settled, held_out_tokens, settled_search
+from treeopt.solve.problem import Objective, Question
 from treeopt.tree import DraftTree
 
 SHIPPED: Final = Path(__file__).resolve().parents[1] / "profiles" / "ranks" / "smollm2-135m-eagle.npz"

@@ -18,10 +18,10 @@ import shared
 from measured_data import STEPS, data_folder
 from smooth_h100 import CONTEXT, SmoothH100, vllm_rows
 
-from treeopt.catalog import locate, shipped_names
 from treeopt.cost import Eagle, ModelStep, load_hardware, load_model
 from treeopt.cost.base import StepCost
 from treeopt.cost.steps.fit import EngineFit, fit_engine_steps
+from treeopt.files.shipped import locate, shipped_names
 
 HEADER = """\
 | kernels | L | kernels alone | constants taken | held out: mean | median | p90 | max | set chosen anew | in sample |

@@ -18,7 +18,6 @@ from measured_data import GEMM, data_folder
 from scipy.optimize import least_squares
 
 from treeopt.arrays import FloatArray
-from treeopt.catalog import locate
 from treeopt.cost import load_hardware
 from treeopt.cost.dtype import Dtype
 from treeopt.cost.fits.choose import fit_family
@@ -33,6 +32,7 @@ from treeopt.cost.gemm import Gemm
 from treeopt.cost.hardware import Hardware
 from treeopt.cost.measured import MeasuredTimes
 from treeopt.cost.timing import Family
+from treeopt.files.shipped import locate
 
 GEMMS: Final = "gemm/aic_gemm_bf16.csv"
 ALL_REDUCES: Final = "gemm/aic_allreduce.csv"

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import numpy as np
 
-from treeopt.frontier import Limits
-from treeopt.inputs import load_inputs
-from treeopt.names import Names
-from treeopt.question import Question
-from treeopt.ranks.intervals import tokens_interval
-from treeopt.ranks.replay import replay
-from treeopt.ranks.table import DepthRankModel
-from treeopt.ranks.trace import Trace
-from treeopt.search import search
+from treeopt.acceptance.intervals import tokens_interval
+from treeopt.acceptance.replay import replay
+from treeopt.acceptance.table import DepthRankModel
+from treeopt.acceptance.trace import Trace
+from treeopt.planner.inputs import load_inputs
+from treeopt.planner.names import Names
+from treeopt.solve.best_trees import Limits
+from treeopt.solve.problem import Question
+from treeopt.solve.search import search
 from treeopt.tree import DraftTree
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -72,7 +72,7 @@ def counting(positions: int) -> tuple[float, float]:
         path = Path(folder) / "trace.npz"
         np.savez_compressed(path, rank=source[rng.integers(0, len(source), positions)])
         code = (
-            "import resource, sys, time; from pathlib import Path; from treeopt.ranks.trace import TraceFile\n"
+            "import resource, sys, time; from pathlib import Path; from treeopt.acceptance.trace import TraceFile\n"
             "start = time.perf_counter(); TraceFile(Path(sys.argv[1])).count()\n"
             "print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)"
         )

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
+from treeopt.acceptance.trace import PAST_END, TraceFile
 from treeopt.collect.job import Job, run
 from treeopt.collect.settings import Settings
-from treeopt.ranks.trace import PAST_END, TraceFile
 
 PROMPTS = (
     {"messages": [{"role": "user", "content": "Write a short story about a lighthouse keeper."}]},

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 
+from treeopt.acceptance.replay import replay
 from treeopt.decode.decoder import Decoder, Decoding, same_tree
 from treeopt.decode.drafters import ModelDrafter, NoisyDrafter
 from treeopt.decode.drafting import Drafter
@@ -16,7 +17,6 @@ from treeopt.decode.models import Model
 from treeopt.decode.record import Text, record_trace
 from treeopt.decode.reports import StepReport
 from treeopt.decode.rules import rule_named
-from treeopt.ranks.replay import replay
 from treeopt.tree import DraftTree
 
 TREE = DraftTree(((0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 0, 1)))

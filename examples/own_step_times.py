@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from treeopt.catalog import locate
-from treeopt.frontier import Limits
-from treeopt.question import Question
-from treeopt.ranks.profile import load_profile
-from treeopt.search import search
+from treeopt.acceptance.profile import load_profile
+from treeopt.files.shipped import locate
+from treeopt.solve.best_trees import Limits
+from treeopt.solve.problem import Question
+from treeopt.solve.search import search
 
 BATCH = 16
 MS_BY_TOKENS = {1: 7.3, 2: 8.39, 4: 9.95, 5: 10.8, 6: 11.59, 8: 13.11}

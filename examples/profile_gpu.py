@@ -57,7 +57,7 @@ FLEX_CASES = 4  # each one compiles
 
 
 def sizes(case: Case, shape: Any) -> Any:
-    from treeopt.profiling.attention import AttentionSizes
+    from treeopt.profile.attention import AttentionSizes
 
     return AttentionSizes(
         requests=case.requests,
@@ -71,7 +71,7 @@ def sizes(case: Case, shape: Any) -> Any:
 
 def masked(case: Case, shape: Any, pool: Any, sets: int, *, repeat: bool) -> Any:
     """torch's attention with a Boolean mask: heads shared by torch, or KV heads stored once for every query head."""
-    from treeopt.profiling.attention import masked_workload
+    from treeopt.profile.attention import masked_workload
 
     s = sizes(case, shape)
     if repeat:
@@ -85,7 +85,7 @@ def flex(case: Case, shape: Any, pool: Any, sets: int) -> Any:
     """FlexAttention with the tree as its mask; compiled on a GPU."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    from treeopt.profiling.attention import contiguous_workload, step_mask
+    from treeopt.profile.attention import contiguous_workload, step_mask
 
     s = sizes(case, shape)
     mask = step_mask(pool.torch, s.nodes, s.prefix).to(pool.device)
@@ -98,7 +98,7 @@ def flex(case: Case, shape: Any, pool: Any, sets: int) -> Any:
 
 def chain(case: Case, shape: Any, pool: Any, sets: int) -> Any:
     """torch's causal attention, FlashAttention where torch has it: verifies a chain of N tokens, no tree."""
-    from treeopt.profiling.attention import contiguous_workload
+    from treeopt.profile.attention import contiguous_workload
 
     s, torch = sizes(case, shape), pool.torch
     keys = s.prefix + s.nodes
@@ -113,7 +113,7 @@ def chain(case: Case, shape: Any, pool: Any, sets: int) -> Any:
 
 
 def kernel(case: Case, shape: Any, pool: Any, sets: int, *, impl: str) -> Any:
-    from treeopt.profiling.attention import kernel_workload
+    from treeopt.profile.attention import kernel_workload
 
     return kernel_workload(sizes(case, shape), pool, sets, impl=impl)  # type: ignore[arg-type]
 
@@ -137,9 +137,9 @@ def check(device: str, deadline_s: float) -> Iterator[dict[str, Any]]:
     """Every kernel case in every dtype: the worst error against float64, beside what roundings explain."""
     from treeopt.cost.attention import GroupedAttention
     from treeopt.cost.dtype import Dtype
-    from treeopt.profiling.points import compaction, tree_attention
-    from treeopt.profiling.pool import Pool
-    from treeopt.profiling.workload import workload
+    from treeopt.profile.points import compaction, tree_attention
+    from treeopt.profile.pool import Pool
+    from treeopt.profile.workload import workload
 
     shapes = [GroupedAttention(heads=32, kv_heads=8, head_dim=128), GroupedAttention(heads=9, kv_heads=3, head_dim=64)]
     for dtype in DTYPES[device]:
@@ -167,8 +167,8 @@ def judged(name: str, make: Callable[[], Any], point: Any, pool: Any) -> dict[st
 
 def compare(bench: Any, deadline_s: float) -> Iterator[dict[str, Any]]:
     """Time every method on every case: each result is checked first."""
-    from treeopt.profiling.points import tree_attention
-    from treeopt.profiling.timer import input_sets
+    from treeopt.profile.points import tree_attention
+    from treeopt.profile.timer import input_sets
 
     (shape, *_), dtype, device = bench.shapes.attention, bench.questions.dtype, bench.device
     for number, case in enumerate(COMPARED[device.kind]):
@@ -244,11 +244,11 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 def make_bench(device: Any, out: Path) -> Any:
-    from treeopt.catalog import locate
     from treeopt.cost import load_model, parse_drafter
     from treeopt.cost.dtype import Dtype
-    from treeopt.profiling.measure import Bench, Questions
-    from treeopt.profiling.rows import RowFile
+    from treeopt.files.shipped import locate
+    from treeopt.profile.measure import Bench, Questions
+    from treeopt.profile.rows import RowFile
 
     tokens, context = GRID[device.kind]
     questions = Questions(
@@ -266,7 +266,7 @@ def make_profile(bench: Any, out: Path, limit_s: float) -> str:
     """Fill the rest of the time with the operators of a step, and fit; says what came of it."""
     from treeopt.cost.hardware import save_hardware
     from treeopt.errors import TreeoptError
-    from treeopt.profiling.profile import profile_of
+    from treeopt.profile.profile import profile_of
 
     try:
         for _ in bench.run(bench.schedule(limit_s).left, budget_s=limit_s):
@@ -289,7 +289,7 @@ def main(
 ) -> None:
     """Check, time, and fit."""
     start_s = time.monotonic()
-    from treeopt.profiling.device import find_device
+    from treeopt.profile.device import find_device
 
     found = find_device(device)
     if found.kind == "cpu":

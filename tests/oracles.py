@@ -35,7 +35,7 @@ def all_trees(ranks: int, depth: int, max_nodes: int, *, max_children: int | Non
 
 
 class TableModel:
-    """Any f: a row of conditional probabilities per path, as drawn (see `treeopt.ranks.model.PathModel`)."""
+    """Any f: a row of conditional probabilities per path, as drawn (see `treeopt.acceptance.model.PathModel`)."""
 
     product_form = False
 

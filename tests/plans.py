@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from treeopt.plan import Plan, Source
-from treeopt.plan_bucket import Alternative, Bucket, Estimate
+from treeopt.plan.bucket import Alternative, Bucket, Estimate
+from treeopt.plan.plan import Plan, Source
 from treeopt.tree import DraftTree
 
 

@@ -16,17 +16,17 @@ import numpy as np
 import shared
 from smooth_h100 import CONTEXT, fitted_without, vllm_rows
 
+from treeopt.acceptance.position import PositionSurvival
 from treeopt.arrays import FloatArray
-from treeopt.choice import Choice
 from treeopt.cost.base import StepCost
 from treeopt.cost.experts import Experts
 from treeopt.cost.steps.bench_rows import read_bench_steps
 from treeopt.cost.steps.reading import read_steps
 from treeopt.cost.steps.served import payoffs
 from treeopt.cost.table import ChainTable, TableStep, TokenTable
-from treeopt.question import Question
-from treeopt.ranks.position import PositionSurvival
-from treeopt.search import price_tree, search
+from treeopt.solve.problem import Question
+from treeopt.solve.result import Choice
+from treeopt.solve.search import price_tree, search
 from treeopt.tree import DraftTree
 
 TIE: Final = 0.02  # see `Sweep.scatter`: two cells of the AutoSpec table differ by chance by about this much

@@ -11,7 +11,7 @@ import pytest
 from holdout import covers
 from speed import line
 
-from treeopt.ranks.intervals import Interval
+from treeopt.acceptance.intervals import Interval
 
 ROOT = Path(__file__).resolve().parents[1]
 

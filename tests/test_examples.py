@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from treeopt.inputs import load_inputs
-from treeopt.names import Names
-from treeopt.planner import make_plan
-from treeopt.question import Question
+from treeopt.planner.inputs import load_inputs
+from treeopt.planner.make import make_plan
+from treeopt.planner.names import Names
+from treeopt.solve.problem import Question
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 

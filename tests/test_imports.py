@@ -12,12 +12,12 @@ import pytest
 import treeopt
 
 ROOT = Path(treeopt.__file__).parent
-# They join the search with what engines load; everything else in the core can do without engines.
-JOINS = {"treeopt.compare", "treeopt.restricted"}
 FORBIDDEN = {
-    "treeopt": ("treeopt.cli", "treeopt.render", "treeopt.engines"),
-    "treeopt.ranks": ("treeopt.cli", "treeopt.render", "treeopt.engines"),
-    "treeopt.cost": ("treeopt.cli", "treeopt.render", "treeopt.engines", "treeopt.ranks.importers"),
+    "treeopt.files": ("treeopt.cli", "treeopt.render", "treeopt.engines"),
+    "treeopt.plan": ("treeopt.cli", "treeopt.render", "treeopt.engines"),
+    "treeopt.solve": ("treeopt.cli", "treeopt.render", "treeopt.engines"),
+    "treeopt.acceptance": ("treeopt.cli", "treeopt.render", "treeopt.engines"),
+    "treeopt.cost": ("treeopt.cli", "treeopt.render", "treeopt.engines", "treeopt.acceptance.importers"),
     "treeopt.engines": ("treeopt.cli", "treeopt.render"),
     "treeopt.kernels": ("treeopt.cli", "treeopt.render"),
     "treeopt.decode": ("treeopt.cli", "treeopt.render"),
@@ -59,25 +59,19 @@ MODULES = {module_of(path): path for path in FILES if path.suffix == ".py"}
 def test_directions(package: str) -> None:
     own = {m: path for m, path in MODULES.items() if package_of(m) == package}
     assert own
-    found = {m: names for m, path in own.items() if m not in JOINS and (names := wrong(m, path.read_text()))}
+    found = {m: names for m, path in own.items() if (names := wrong(m, path.read_text()))}
     assert found == {}
-
-
-def test_what_joins_imports_engines_and_nothing_else_that_is_forbidden() -> None:
-    for module in JOINS:
-        names = wrong(module, MODULES[module].read_text())
-        assert {package_of(name) for name in names} == {"treeopt.engines"}, module
 
 
 @pytest.mark.parametrize(
     ("module", "source", "names"),
     [
-        ("treeopt.search", "import treeopt.cli", ["treeopt.cli"]),
-        ("treeopt.search", "def f():\n    from treeopt import render", ["treeopt.render"]),
-        ("treeopt.evidence", "from treeopt.engines import vllm", ["treeopt.engines", "treeopt.engines.vllm"]),
-        ("treeopt.search", "from treeopt.cost.base import StepCost", []),
-        ("treeopt.cost.steps.fit", "from treeopt.ranks import importers", ["treeopt.ranks.importers"]),
-        ("treeopt.cost.steps.fit", "from treeopt.ranks.model import PathModel", []),
+        ("treeopt.solve.search", "import treeopt.cli", ["treeopt.cli"]),
+        ("treeopt.solve.search", "def f():\n    from treeopt import render", ["treeopt.render"]),
+        ("treeopt.acceptance.traffic", "from treeopt.engines import vllm", ["treeopt.engines", "treeopt.engines.vllm"]),
+        ("treeopt.solve.search", "from treeopt.cost.base import StepCost", []),
+        ("treeopt.cost.steps.fit", "from treeopt.acceptance import importers", ["treeopt.acceptance.importers"]),
+        ("treeopt.cost.steps.fit", "from treeopt.acceptance.model import PathModel", []),
         ("treeopt.kernels.step", "import treeopt.cli.console as c", ["treeopt.cli.console"]),
         ("treeopt.cli.search", "from treeopt.engines.registry import find_engine", []),
     ],

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from treeopt.ranks.trace import Trace, TraceFile
+from treeopt.acceptance.trace import Trace, TraceFile
 from treeopt.tree import DraftTree
 
 SHIPPED = Path(__file__).resolve().parents[1] / "profiles" / "ranks" / "smollm2-135m-eagle.npz"

@@ -15,19 +15,19 @@ pytest.importorskip("torch", reason="decoding needs torch")
 
 from benchmark.world import PriceList, World, random_prompts, subject_of, world_of
 
-from treeopt.benchmark.bench import Runs, bench
-from treeopt.benchmark.lanes import Lane, run_side_by_side
-from treeopt.benchmark.result import Promise, Result
-from treeopt.benchmark.steps import fit_context, steps_csv
-from treeopt.benchmark.ways import CHAIN, PLAIN, PLAN, Way
-from treeopt.choice import Priced
-from treeopt.compare import Comparison, Verdict
+from treeopt.acceptance.intervals import Interval
+from treeopt.acceptance.trace import Trace
+from treeopt.bench.bench import Runs, bench
+from treeopt.bench.lanes import Lane, run_side_by_side
+from treeopt.bench.result import Promise, Result
+from treeopt.bench.steps import fit_context, steps_csv
+from treeopt.bench.ways import CHAIN, PLAIN, PLAN, Way
 from treeopt.cost.steps.reading import read_steps
 from treeopt.decode.record import Text, record_trace
 from treeopt.decode.rules import rule_named
 from treeopt.errors import InputError
-from treeopt.ranks.intervals import Interval
-from treeopt.ranks.trace import Trace
+from treeopt.planner.compare import Comparison, Verdict
+from treeopt.solve.result import Priced
 
 WAYS = (
     Way(names=(PLAIN,), tree=DraftTree(())),

@@ -9,7 +9,7 @@ pytest.importorskip("torch", reason="decoding needs torch")
 
 from benchmark.world import STEP_S, TOKEN_S, lanes, random_prompts, subject_of
 
-from treeopt.benchmark.lanes import Lane, run_side_by_side
+from treeopt.bench.lanes import Lane, run_side_by_side
 
 WAYS = (DraftTree(()), DraftTree.chain(3), BUSHY)
 

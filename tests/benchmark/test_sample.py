@@ -12,12 +12,12 @@ pytest.importorskip("torch", reason="decoding needs torch")
 
 from benchmark.world import STEP_S, TOKEN_S, lanes, random_prompts, subject_of
 
-from treeopt.benchmark.lanes import Entry, Pass, TimedStep, run_side_by_side
-from treeopt.benchmark.sample import draw_all, take_samples
+from treeopt.acceptance.replay import accepted_lengths
+from treeopt.bench.lanes import Entry, Pass, TimedStep, run_side_by_side
+from treeopt.bench.sample import draw_all, take_samples
 from treeopt.decode.record import Text, record_trace
 from treeopt.decode.rules import rule_named
 from treeopt.errors import InputError
-from treeopt.ranks.replay import accepted_lengths
 
 WAYS = (DraftTree(()), DraftTree.chain(2), BUSHY)
 

@@ -11,9 +11,9 @@ pytest.importorskip("torch", reason="decoding needs torch")
 
 from benchmark.world import cells_of
 
-from treeopt.benchmark.steps import fit_context, fit_note, steps_csv
-from treeopt.inputs import Inputs, load_inputs
-from treeopt.names import Names
+from treeopt.bench.steps import fit_context, fit_note, steps_csv
+from treeopt.planner.inputs import Inputs, load_inputs
+from treeopt.planner.names import Names
 
 
 @pytest.fixture(scope="module")

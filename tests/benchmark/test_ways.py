@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from plans import bucket_of, plan_of
 
-from treeopt.benchmark.ways import ways_for
-from treeopt.compare import parse_rival
+from treeopt.acceptance.table import DepthRankModel
+from treeopt.bench.ways import ways_for
 from treeopt.errors import InputError
-from treeopt.ranks.table import DepthRankModel
+from treeopt.planner.compare import parse_rival
 from treeopt.tree import DraftTree
 
 TREE = DraftTree(((0,), (1,), (0, 0)))

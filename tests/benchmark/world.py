@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 from decode.models import noisy, toy
 
+from treeopt.acceptance.paths import PathCounts
+from treeopt.acceptance.profile import Conditions, RankProfile
+from treeopt.acceptance.trace import Trace
+from treeopt.acceptance.traffic import Evidence, Part
 from treeopt.arrays import FloatArray
-from treeopt.benchmark.lanes import Lane, Subject
-from treeopt.benchmark.result import Cell, Residual
-from treeopt.benchmark.ways import Way
-from treeopt.choice import Priced
+from treeopt.bench.lanes import Lane, Subject
+from treeopt.bench.result import Cell, Residual
+from treeopt.bench.ways import Way
 from treeopt.cost.base import IntLike, StepCost
 from treeopt.decode.decoder import Decoding
 from treeopt.decode.toy import ToyTransformer
-from treeopt.evidence import Evidence, Part
-from treeopt.plan_bucket import Estimate
-from treeopt.ranks.paths import PathCounts
-from treeopt.ranks.profile import Conditions, RankProfile
-from treeopt.ranks.trace import Trace
+from treeopt.plan.bucket import Estimate
+from treeopt.solve.result import Priced
 from treeopt.tree import DraftTree
 
 STEP_S, TOKEN_S = 0.01, 0.0005
@@ -82,7 +82,7 @@ def random_prompts(count: int, seed: int = 0) -> list[tuple[int, ...]]:
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """Evidence and prices; `treeopt.inputs.Inputs` as far as predictions need it."""
+    """Evidence and prices; `treeopt.planner.inputs.Inputs` as far as predictions need it."""
 
     evidence: Evidence
     cost: PriceList

@@ -82,9 +82,9 @@ def test_the_command_that_a_bench_names_fits_its_steps(run: Run, tmp_path: Path)
     pytest.importorskip("torch")
     from benchmark.world import cells_of
 
-    from treeopt.benchmark.steps import fit_note, steps_csv
-    from treeopt.inputs import load_inputs
-    from treeopt.names import Names
+    from treeopt.bench.steps import fit_note, steps_csv
+    from treeopt.planner.inputs import load_inputs
+    from treeopt.planner.names import Names
 
     inputs = load_inputs(Names(ranks="example", drafter="ngram", hardware="a100-sxm", tp=2))
     cells, path = cells_of(inputs.cost, (1, 2, 4, 8), (0, 2, 5)), tmp_path / "my steps.csv"
@@ -116,7 +116,7 @@ def test_an_interrupted_bench_says_that_nothing_is_kept(
     run: Run, monkeypatch: pytest.MonkeyPatch, small_plan: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("torch")
-    from treeopt.benchmark.models import Request
+    from treeopt.bench.models import Request
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from check.logs import line_for, vllm_line
+from check.simulated import metrics_of
 from cli.conftest import Run
-from drift.logs import line_for, vllm_line
-from drift.simulated import metrics_of
 from plans import bucket_of, plan_of
 from rich.console import Console
 
-from treeopt.drift import check_plan
-from treeopt.drift.matching import planned_survival
-from treeopt.drift.measured import Measured
-from treeopt.drift.report import Regret
-from treeopt.plan_file import load_plan
+from treeopt.check.check import check_plan
+from treeopt.check.matching import planned_survival
+from treeopt.check.measured import Measured
+from treeopt.check.report import Regret
+from treeopt.plan.reading import load_plan
 from treeopt.render.drift import drift_report
 from treeopt.tree import DraftTree
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import yaml
 
-from treeopt.catalog import locate
 from treeopt.cost import load_model, parse_drafter
+from treeopt.files.shipped import locate
 
 Run = Callable[..., Any]
 Wrong = Callable[..., None]
@@ -219,7 +219,7 @@ def test_errors_of_the_system_are_told_apart(
     def fails(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("treeopt.documents.read_document", fails)
+    monkeypatch.setattr("treeopt.files.documents.read_document", fails)
     ran = run("show", "plan.yaml")
     wrong(ran, words)
     assert ("output" in ran.err) == ("output" in words)

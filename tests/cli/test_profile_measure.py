@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from profiling.toy import CONFIG
+from toy_device import CONFIG
 
 from treeopt.cost import load_hardware
 
@@ -28,7 +28,7 @@ def model(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seven calls of each kernel, and small ceilings."""
-    from treeopt.profiling import grid, timer
+    from treeopt.profile import grid, timer
 
     monkeypatch.setattr(timer, "REPEAT_S", 0.0)
     monkeypatch.setitem(grid._MATMUL, "cpu", 256)
@@ -126,7 +126,7 @@ def test_no_gpu(run, wrong, tmp_path: Path) -> None:  # type: ignore[no-untyped-
 def test_an_interrupted_run_says_what_is_kept(  # type: ignore[no-untyped-def]
     run, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from treeopt.profiling import measure
+    from treeopt.profile import measure
 
     def two(left, *args, **options):  # type: ignore[no-untyped-def]
         for i, done in enumerate(timed(left, *args, **options)):
@@ -150,8 +150,8 @@ def test_an_interrupted_run_says_what_is_kept(  # type: ignore[no-untyped-def]
 def test_the_last_line_of_progress_counts_all_points(capsys: pytest.CaptureFixture[str]) -> None:
     from treeopt.cli import profile_measure
     from treeopt.cost.dtype import Dtype
-    from treeopt.profiling.points import Point
-    from treeopt.profiling.session import Schedule
+    from treeopt.profile.points import Point
+    from treeopt.profile.session import Schedule
 
     points = (Point(operator="gemm", dtype=Dtype.FP32, sizes=(), traffic_bytes=1, flops=1),) * 3
     with pytest.MonkeyPatch.context() as patch:
@@ -173,7 +173,7 @@ def test_a_killed_run_goes_on(run, tmp_path: Path, model: Path) -> None:  # type
     out, rows = tmp_path / "mine.yaml", tmp_path / "mine.rows.jsonl"
     options = ["profile", "--out", str(out), "--model", str(model), *SMALL]
     code = (
-        "import sys; from treeopt.profiling import grid; grid._MATMUL['cpu'] = 256; grid._COPY_BYTES['cpu'] = 1 << 24; "
+        "import sys; from treeopt.profile import grid; grid._MATMUL['cpu'] = 256; grid._COPY_BYTES['cpu'] = 1 << 24; "
         "from treeopt.cli import main; sys.argv = ['treeopt', *sys.argv[1:]]; main()"
     )
     process = subprocess.Popen([sys.executable, "-c", code, *options], stderr=subprocess.DEVNULL)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from treeopt.catalog import locate
 from treeopt.cost import Eagle, ModelStep, load_hardware, load_model
+from treeopt.files.shipped import locate
 
 Run = Callable[..., Any]
 Wrong = Callable[..., None]

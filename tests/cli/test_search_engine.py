@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from treeopt.decode.checks.subjects import Choice, subjects_of
+from treeopt.verify.subjects import Choice, subjects_of
 
 Run = Callable[..., Any]
 Wrong = Callable[..., None]

@@ -14,10 +14,10 @@ import pytest
 import yaml
 from plans import bucket_of, plan_of
 
-from treeopt.decode.dump import FORMAT
-from treeopt.dynamic_tree import Triple
-from treeopt.plan import Plan
+from treeopt.acceptance.dynamic_tree import Triple
+from treeopt.plan.plan import Plan
 from treeopt.tree import DraftTree
+from treeopt.verify.dump import FORMAT
 
 PATHS = [[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0]]
 TREE = DraftTree(tuple(tuple(path) for path in PATHS))

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from treeopt.acceptance.shards import TraceSet
+from treeopt.acceptance.trace import TraceFile
 from treeopt.collect.job import Job, Shard, run
 from treeopt.collect.settings import Settings
 from treeopt.errors import FileFormatError, InputError
-from treeopt.ranks.shards import TraceSet
-from treeopt.ranks.trace import TraceFile
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from treeopt.acceptance.trace import TraceFile
 from treeopt.collect.job import Job, run
 from treeopt.collect.settings import Settings
-from treeopt.ranks.trace import TraceFile
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),

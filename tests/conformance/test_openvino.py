@@ -13,7 +13,7 @@ import pytest
 from conformance.wheels import installed, needs_conformance
 from engines.samples import CHAIN, TRIPLE, chain
 
-from treeopt.dynamic_tree import Triple
+from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.importing import import_file

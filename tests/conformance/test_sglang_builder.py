@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from acceptance.test_dynamic_tree import LIMITS, Steps, check, drafter, searched
 from conformance.sglang_code import own_modules, spec_utils
 from conformance.wheels import needs_conformance
 from oracles import TableModel
-from test_dynamic_tree import LIMITS, Steps, check, drafter, searched
 
-from treeopt.dynamic_tree import SGLANG, Triple, dynamic_tree_shape
+from treeopt.acceptance.dynamic_tree import SGLANG, Triple, dynamic_tree_shape
 from treeopt.engines.sglang_abi import decode
 from treeopt.tree import DraftTree
 

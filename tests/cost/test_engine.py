@@ -7,8 +7,8 @@ import pytest
 
 from treeopt.cost import EngineSteps
 from treeopt.cost.engine import PUBLISHED_EAGER_S, StepsEvidence
-from treeopt.documents import dump_yaml, parse_document
 from treeopt.errors import FileFormatError, InputError
+from treeopt.files.documents import dump_yaml, parse_document
 
 SERVED = StepsEvidence(
     model="llama-3.1-8b", drafter="eagle", source="a stopwatch", rows=23, max_tokens=384, median=0.02, p90=0.06

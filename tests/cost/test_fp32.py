@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 import pytest
-from profiling.toy import MODEL
+from toy_device import MODEL
 
 from treeopt.arrays import FloatArray
 from treeopt.cost import Dtype, ModelStep, Ngram, OperatorTimes, operators

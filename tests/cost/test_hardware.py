@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from treeopt.catalog import locate, shipped_names
 from treeopt.cost import (
     DatasheetTimes,
     Dtype,
@@ -25,6 +24,7 @@ from treeopt.cost import (
 )
 from treeopt.cost.hardware import save_hardware
 from treeopt.errors import FileFormatError, InputError
+from treeopt.files.shipped import locate, shipped_names
 
 PROFILE = """\
 format: treeopt.hardware/1

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from treeopt.cost import Experts, GroupedAttention, LatentAttention, ModelShape, Window, load_model
-from treeopt.documents import parse_document
 from treeopt.errors import FileFormatError, InputError
+from treeopt.files.documents import parse_document
 
 # Total parameters as the model cards or the headers of the safetensors files state them.
 PUBLISHED = {

@@ -12,15 +12,15 @@ from decode.mutants import causal, prefix_hidden, sequential
 from treeopt.decode import decoder as decoder_module
 from treeopt.decode import rules
 from treeopt.decode.cache import SlotCache
-from treeopt.decode.checks import case as case_module
-from treeopt.decode.checks import checks as checks_module
-from treeopt.decode.checks import own as own_module
-from treeopt.decode.checks.case import Case
-from treeopt.decode.checks.checks import Check, check_tree, tokens_for
 from treeopt.decode.step import Step, tree_step
 from treeopt.decode.toy import ToyTransformer
 from treeopt.decode.verdicts import Verdict
 from treeopt.tree import DraftTree
+from treeopt.verify import case as case_module
+from treeopt.verify import checks as checks_module
+from treeopt.verify import own as own_module
+from treeopt.verify.case import Case
+from treeopt.verify.checks import Check, check_tree, tokens_for
 
 pytest.importorskip("torch", reason="verifying needs torch")
 

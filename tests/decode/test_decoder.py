@@ -11,6 +11,8 @@ from decode.mutants import causal, prefix_hidden, sequential
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from treeopt.acceptance.replay import accepted_lengths, replay
+from treeopt.acceptance.trace import Trace
 from treeopt.decode import decoder as decoder_module
 from treeopt.decode.cache import SlotCache
 from treeopt.decode.decoder import Decoder, Decoding, same_tree, tree_by_batch
@@ -21,8 +23,6 @@ from treeopt.decode.rules import RULES, Rule, Siblings, rule_named
 from treeopt.decode.step import Step, tree_step
 from treeopt.decode.verdicts import Evidence, Verdict
 from treeopt.errors import InputError
-from treeopt.ranks.replay import accepted_lengths, replay
-from treeopt.ranks.trace import Trace
 from treeopt.tree import DraftTree
 
 pytest.importorskip("torch", reason="decoding needs torch")

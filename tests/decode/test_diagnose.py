@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from treeopt.decode.diagnose import Unchecked, checkable, diagnose, remarks, unchecked
-from treeopt.decode.dump import FORMAT, StepDump, load_dump
-from treeopt.dynamic_tree import Triple
+from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.errors import FileFormatError, InputError
 from treeopt.tree import DraftTree
+from treeopt.verify.diagnose import Unchecked, checkable, diagnose, remarks, unchecked
+from treeopt.verify.dump import FORMAT, StepDump, load_dump
 
 # Nodes: 0 root, 1 (0), 2 (1), 3 (0,0), 4 (1,0), 5 (1,1), 6 (1,1,0); the accepted path is 0, 2, 5, 6.
 TREE = DraftTree(((0,), (1,), (0, 0), (1, 0), (1, 1), (1, 1, 0)))

@@ -14,8 +14,6 @@ from treeopt.collect.models import CausalModel
 from treeopt.collect.record import Document, Recorder
 from treeopt.collect.settings import Settings
 from treeopt.decode.attention import kernel_attention, masked_attention
-from treeopt.decode.checks.case import Case
-from treeopt.decode.checks.checks import check_tree, tokens_for
 from treeopt.decode.decoder import Decoder, Decoding, same_tree
 from treeopt.decode.drafters import ModelDrafter
 from treeopt.decode.hf import HuggingFaceModel
@@ -23,6 +21,8 @@ from treeopt.decode.record import Text, record_trace
 from treeopt.decode.rules import rule_named
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
+from treeopt.verify.case import Case
+from treeopt.verify.checks import check_tree, tokens_for
 
 torch = pytest.importorskip("torch", reason="the adapter needs torch")
 transformers = pytest.importorskip("transformers", reason="the adapter needs transformers")

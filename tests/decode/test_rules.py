@@ -5,13 +5,13 @@ import pytest
 from decode.enumeration import Law, output_law, step_law, table, target_law
 from decode.sampling import p_value, sample
 
+from treeopt.acceptance import rules as names
 from treeopt.decode import rejection, rules
 from treeopt.decode.batch import TreeBatch
 from treeopt.decode.draws import RandomDraws
 from treeopt.decode.rules import RULES, Rule, rule_named
 from treeopt.decode.verdicts import Evidence, Verdict, end_at
 from treeopt.errors import UnknownNameError
-from treeopt.ranks import rules as names
 from treeopt.tree import DraftTree
 
 SAMPLING = [rule for rule in RULES if rule.samples and rule.exact]

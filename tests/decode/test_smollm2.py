@@ -55,12 +55,12 @@ def read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_twenty_prompts_are_written_as_plain_decoding_writes_them() -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
+    from treeopt.acceptance.replay import accepted_lengths
     from treeopt.decode.decoder import Decoder, Decoding, same_tree
     from treeopt.decode.drafters import LookupDrafter, ModelDrafter
     from treeopt.decode.hf import HuggingFaceModel
     from treeopt.decode.record import Text, record_trace
     from treeopt.decode.rules import rule_named
-    from treeopt.ranks.replay import accepted_lengths
 
     model = HuggingFaceModel.load(str(smollm2()), device="cpu")
     prompts = list(PROMPTS.values())

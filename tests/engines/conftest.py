@@ -15,9 +15,9 @@ from treeopt.engines.importing import import_file
 from treeopt.engines.registry import find_engine
 from treeopt.engines.schedule import Schedule
 from treeopt.errors import InputError
-from treeopt.plan import Plan
-from treeopt.plan_bucket import Bucket
-from treeopt.plan_file import load_plan
+from treeopt.plan.bucket import Bucket
+from treeopt.plan.plan import Plan
+from treeopt.plan.reading import load_plan
 from treeopt.tree import DraftTree
 
 

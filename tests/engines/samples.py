@@ -6,7 +6,7 @@ import json
 
 from shared import SHARED
 
-from treeopt.dynamic_tree import Triple
+from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.engines.schedule import OFF, Schedule, Step
 from treeopt.tree import DraftTree
 

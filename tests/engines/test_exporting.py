@@ -12,8 +12,8 @@ from treeopt.engines.importing import import_file
 from treeopt.engines.registry import ENGINES, find_engine
 from treeopt.engines.schedule import OFF, Schedule, Step, chain_length
 from treeopt.errors import InputError
-from treeopt.plan import Plan
-from treeopt.shapes import has_leading_parents
+from treeopt.plan.plan import Plan
+from treeopt.solve.families import has_leading_parents
 from treeopt.tree import DraftTree
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -4,7 +4,7 @@ import pytest
 from engines.conftest import Part, Planned
 from engines.samples import EAGLE, chain
 
-from treeopt.dynamic_tree import SGLANG
+from treeopt.acceptance.dynamic_tree import SGLANG
 from treeopt.engines.fitting import fit_plan, fit_schedule
 from treeopt.engines.limits import ChainLimits, TreeLimits, TripleLimits
 from treeopt.engines.schedule import OFF, Schedule, Step, chain_length

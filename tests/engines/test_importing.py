@@ -9,12 +9,12 @@ from engines.samples import BINARY, CHAIN, EAGLE, INTENT, TRIPLE, chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treeopt.dynamic_tree import Triple
+from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.engines.importing import import_file, load_drafts, parse_spec
 from treeopt.engines.registry import find_engine
 from treeopt.engines.schedule import OFF
 from treeopt.errors import InputError, TreeoptError
-from treeopt.plan import Plan
+from treeopt.plan.plan import Plan
 
 Refused = Callable[..., None]
 

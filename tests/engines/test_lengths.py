@@ -9,7 +9,7 @@ import pytest
 from engines.conftest import Read
 from engines.samples import BINARY, CHAIN, EAGLE, INTENT, chain
 
-from treeopt.dynamic_tree import Triple
+from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine

@@ -7,10 +7,10 @@ from engines.samples import EAGLE, chain, shared_trees
 from oracles import all_trees
 from shared import needs_shared
 
-from treeopt.dynamic_tree import OPENVINO, SGLANG, TENSORRT_LLM, Triple, TripleRule
+from treeopt.acceptance.dynamic_tree import OPENVINO, SGLANG, TENSORRT_LLM, Triple, TripleRule
 from treeopt.engines.limits import ChainLimits, TreeLimits, TripleLimits, as_triple
 from treeopt.engines.schedule import OFF
-from treeopt.shapes import has_leading_parents, is_uniform
+from treeopt.solve.families import has_leading_parents, is_uniform
 from treeopt.tree import DraftTree
 
 

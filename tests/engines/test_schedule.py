@@ -5,11 +5,11 @@ from engines.samples import BINARY, INTENT, TRIPLE, chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treeopt.documents import parse_document
-from treeopt.dynamic_tree import Triple
+from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.engines.schedule import OFF, Schedule, Step, chain_length, in_words, parse_schedule
 from treeopt.errors import FileFormatError, InputError
-from treeopt.plan_file import parse_tree
+from treeopt.files.documents import parse_document
+from treeopt.plan.reading import parse_tree
 from treeopt.tree import DraftTree
 
 

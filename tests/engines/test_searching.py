@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from treeopt.engines.registry import ENGINES, find_engine
-from treeopt.engines.searching import format_questions
-from treeopt.frontier import Limits
-from treeopt.question import Question
-from treeopt.shapes import Chains, Trees, Triples, UniformTrees
+from treeopt.planner.engine_questions import format_questions
+from treeopt.solve.best_trees import Limits
+from treeopt.solve.families import Chains, Trees, Triples, UniformTrees
+from treeopt.solve.problem import Question
 
 QUESTION = Question(batches=(1, 8), limits=Limits(max_ranks=12))
 

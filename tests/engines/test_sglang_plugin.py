@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from plans import bucket_of, plan_of
 
-from treeopt.dynamic_tree import Triple
+from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.engines.sglang_plugin import PLAN_VARIABLE, StaticTrees, launch_arguments, launch_triple, register
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree

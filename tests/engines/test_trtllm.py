@@ -9,7 +9,7 @@ from engines.samples import CHAIN, EAGLE, INTENT, chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treeopt.dynamic_tree import Triple
+from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.engines.exporting import Export, export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine

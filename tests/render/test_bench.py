@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from render.test_text import printed
 
-from treeopt.benchmark.result import Cell, Promise, Residual, Result
-from treeopt.benchmark.ways import Way
-from treeopt.compare import Comparison
-from treeopt.plan_bucket import Estimate
-from treeopt.ranks.intervals import Interval
+from treeopt.acceptance.intervals import Interval
+from treeopt.bench.result import Cell, Promise, Residual, Result
+from treeopt.bench.ways import Way
+from treeopt.plan.bucket import Estimate
+from treeopt.planner.compare import Comparison
 from treeopt.render.bench import cell_table, promise_lines, residual_table
-from treeopt.search import Priced
+from treeopt.solve.search import Priced
 from treeopt.tree import DraftTree
 
 

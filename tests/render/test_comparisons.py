@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from render.test_text import printed
 
-from treeopt.compare import Comparison
-from treeopt.ranks.intervals import Interval
+from treeopt.acceptance.intervals import Interval
+from treeopt.planner.compare import Comparison
+from treeopt.planner.replay import Replayed
 from treeopt.render.comparisons import comparison_table, replay_table
-from treeopt.replaying import Replayed
-from treeopt.search import Priced
+from treeopt.solve.search import Priced
 
 
 def compared(gain: float, interval: Interval | None) -> Comparison:

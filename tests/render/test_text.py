@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console, RenderableType
 
-from treeopt.ranks.intervals import Interval
+from treeopt.acceptance.intervals import Interval
 from treeopt.render.text import Column, gain, tables
 
 

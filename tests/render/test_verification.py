@@ -5,9 +5,9 @@ from render.test_text import printed
 
 pytest.importorskip("torch", reason="verification needs torch")
 
-from treeopt.decode.checks.checks import Check
 from treeopt.render.verification import verification_table
-from treeopt.verify import TreeReport, Verification
+from treeopt.verify.checks import Check
+from treeopt.verify.verify import TreeReport, Verification
 
 
 def report(where: str, *checks: Check) -> TreeReport:

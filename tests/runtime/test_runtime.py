@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from plans import bucket_of, plan_of
 
-from treeopt.dynamic_tree import Triple
+from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.errors import InputError, UnknownNameError
-from treeopt.plan import Plan
+from treeopt.plan.plan import Plan
 from treeopt.runtime import Hysteresis, Runtime, Tables, load_runtime
 from treeopt.tree import DraftTree
 

@@ -11,7 +11,7 @@ import typer
 from treeopt.cli.options import Json, Out, PlanRanks, TargetModel, parse_batches
 
 if TYPE_CHECKING:
-    from treeopt.benchmark.result import Result
+    from treeopt.bench.result import Result
 
 _RESULT: Final = "bench result"
 _STEPS: Final = "file of step times"
@@ -54,11 +54,11 @@ def bench(
     json: Json = False,
 ) -> None:
     """Decode prompts plainly, with the best chain and with the plan's tree; compare with what was predicted."""
-    from treeopt.benchmark.models import Request
-    from treeopt.benchmark.plan import PlanBench
-    from treeopt.benchmark.steps import fit_note, steps_csv
+    from treeopt.bench.models import Request
+    from treeopt.bench.plan import PlanBench
+    from treeopt.bench.steps import fit_note, steps_csv
     from treeopt.cli import console
-    from treeopt.documents import check_writable, dump_yaml, refuse_overwriting, write_atomically
+    from treeopt.files.documents import check_writable, dump_yaml, refuse_overwriting, write_atomically
 
     for path, what in ((out, _RESULT), (steps_out, _STEPS)):
         refuse_overwriting(path, plan, *([prompts] if prompts else []))

@@ -11,7 +11,7 @@ import typer
 from treeopt.cli.options import DraftTokens, EvidenceKind, Json, PlanFile, PlanRanks
 
 if TYPE_CHECKING:
-    from treeopt.drift.report import Compared, Report
+    from treeopt.check.report import Compared, Report
 
 DRIFT: Final = 3
 
@@ -38,9 +38,9 @@ def check(
     json: Json = False,
 ) -> None:
     """Say whether a deployed plan is active and still accepts what it promised; exit 3 if not."""
+    from treeopt.check.check import check_files
     from treeopt.cli import console
-    from treeopt.drift import check_files
-    from treeopt.plan_file import load_plan
+    from treeopt.plan.reading import load_plan
 
     with console.working("checking"):
         report = check_files(

@@ -105,7 +105,7 @@ def _report(job: Job, json: bool) -> None:
 
 
 def _summary(job: Job) -> dict[str, Any]:
-    from treeopt.ranks.trace import PAST_END, TraceFile
+    from treeopt.acceptance.trace import PAST_END, TraceFile
 
     trace = TraceFile(job.out).load()
     known = (trace.rank != PAST_END).sum(axis=0)

@@ -20,10 +20,10 @@ def compare(
     json: Json = False,
 ) -> None:
     """Price a plan against path lists, chains or plain decoding, from the plan's own evidence."""
-    from treeopt.compare import compare as run
-    from treeopt.compare import parse_rival
-    from treeopt.inputs import inputs_of
-    from treeopt.plan_file import load_plan
+    from treeopt.plan.reading import load_plan
+    from treeopt.planner.compare import compare as run
+    from treeopt.planner.compare import parse_rival
+    from treeopt.planner.inputs import inputs_of
 
     loaded = load_plan(plan)
     others = [parse_rival(name) for name in rivals]

@@ -22,10 +22,10 @@ def explain(
 ) -> None:
     """Price a tree node by node: what each gains, what it costs and why, and what would flip the answer."""
     from treeopt.cli import console
-    from treeopt.explain import explain as run
-    from treeopt.explain import explanation_document
-    from treeopt.inputs import inputs_of
-    from treeopt.plan_file import load_plan
+    from treeopt.plan.reading import load_plan
+    from treeopt.planner.explain import explain as run
+    from treeopt.planner.explain import explanation_document
+    from treeopt.planner.inputs import inputs_of
 
     loaded = load_plan(plan)
     if batch is None and len(loaded.buckets) > 1:

@@ -45,13 +45,13 @@ def export(
     json: Json = False,
 ) -> None:
     """Write a plan the way an engine reads it, and say what is lost, how to start it, and how to see it at work."""
-    from treeopt.documents import refuse_overwriting, write_atomically
     from treeopt.engines.exporting import export as run
     from treeopt.engines.format import Setup
     from treeopt.engines.importing import load_drafts
     from treeopt.engines.registry import find_engine
     from treeopt.errors import InputError
-    from treeopt.plan import Plan
+    from treeopt.files.documents import refuse_overwriting, write_atomically
+    from treeopt.plan.plan import Plan
 
     target = None if engine is None else find_engine(engine)
     drafts = load_drafts(plan)
@@ -98,7 +98,7 @@ def _whole_lines(content: str | bytes) -> str | bytes:
 
 
 def _loss(loss: Loss) -> str:
-    from treeopt.buckets import batches_in_words
+    from treeopt.solve.buckets import batches_in_words
 
     said = f"{batches_in_words(loss.batch_min, loss.batch_max)}: {loss.exported} for {loss.planned}"
     if loss.share is None:

@@ -20,9 +20,9 @@ def import_(
     json: Json = False,
 ) -> None:
     """Read an engine's file back into trees, as that engine would draft them."""
-    from treeopt.documents import refuse_overwriting, write_atomically
     from treeopt.engines.importing import import_file
     from treeopt.engines.registry import find_engine
+    from treeopt.files.documents import refuse_overwriting, write_atomically
 
     found = import_file(file, None if engine is None else find_engine(engine))
     refuse_overwriting(out, file)

@@ -13,7 +13,8 @@ from treeopt.errors import InputError
 
 MAX_BATCHES = 4096
 
-# What is planned for. The defaults are those of `treeopt.inputs.Names` and `treeopt.question.DEFAULT_CONTEXT`.
+# What is planned for. The defaults are those of `treeopt.planner.inputs.Names` and
+# `treeopt.solve.problem.DEFAULT_CONTEXT`.
 DRAFTERS: Final = "eagle, eagle3[:CONFIG_JSON], medusa, mtp, ngram or model:NAME."
 Hardware = Annotated[str, typer.Option(help="Hardware profile: a shipped name or a file.")]
 Model = Annotated[str, typer.Option(help="Target: a shipped name, or a Hugging Face config.json.")]

@@ -12,8 +12,8 @@ import typer
 
 from treeopt.cli import profile_measure, profile_steps
 from treeopt.cli.options import DRAFTERS, Json, command_line
-from treeopt.names import Names
-from treeopt.question import DEFAULT_CONTEXT
+from treeopt.planner.names import Names
+from treeopt.solve.problem import DEFAULT_CONTEXT
 
 if TYPE_CHECKING:
     from treeopt.cost import Hardware
@@ -117,7 +117,7 @@ def _fit_rows(rows: list[Path], select: str, request: Request, out: Path, json: 
     from treeopt.cost.fits.profile import fit_profile
     from treeopt.cost.fits.tables import parse_selections
     from treeopt.cost.hardware import curves_path, save_hardware
-    from treeopt.documents import refuse_overwriting
+    from treeopt.files.documents import refuse_overwriting
 
     curves = curves_path(out)
     refuse_overwriting(out, *rows)
@@ -136,8 +136,8 @@ def _fit_rows(rows: list[Path], select: str, request: Request, out: Path, json: 
 
 
 def _sheet(name: str | None) -> Hardware | None:
-    from treeopt.catalog import locate
     from treeopt.cost import load_hardware
+    from treeopt.files.shipped import locate
 
     return None if name is None else load_hardware(locate("hardware", name).path)
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from treeopt.cli.options import Drafter, Json, Model, command_line
-from treeopt.names import Names
+from treeopt.planner.names import Names
 
 if TYPE_CHECKING:
-    from treeopt.profiling.measure import Bench
-    from treeopt.profiling.points import Point
-    from treeopt.profiling.profile import Profiled
-    from treeopt.profiling.session import Schedule
+    from treeopt.profile.measure import Bench
+    from treeopt.profile.points import Point
+    from treeopt.profile.profile import Profiled
+    from treeopt.profile.session import Schedule
 
 # A log gets a line at most so often.
 _LINE_EVERY_S = 10.0
@@ -109,15 +109,15 @@ def _bench(
     dry_run: bool,
     seed: int,
 ) -> Bench:
-    from treeopt.catalog import locate
     from treeopt.cost import load_model, parse_drafter
     from treeopt.cost.dtype import Dtype
     from treeopt.cost.hardware import curves_path
-    from treeopt.documents import check_writable, refuse_overwriting
     from treeopt.errors import InputError
-    from treeopt.profiling.device import find_device
-    from treeopt.profiling.measure import Bench, Questions
-    from treeopt.profiling.rows import RowFile
+    from treeopt.files.documents import check_writable, refuse_overwriting
+    from treeopt.files.shipped import locate
+    from treeopt.profile.device import find_device
+    from treeopt.profile.measure import Bench, Questions
+    from treeopt.profile.rows import RowFile
 
     rows = rows or out.with_suffix(".rows.jsonl")
     check_writable(out, what="hardware profile")
@@ -142,7 +142,7 @@ def _bench(
 
 
 def _time(bench: Bench, schedule: Schedule, budget_s: float | None) -> None:
-    from treeopt.profiling.session import expected_s
+    from treeopt.profile.session import expected_s
 
     with _progress(schedule) as advance:
         for timed in bench.run(schedule.left, budget_s=budget_s):
@@ -152,7 +152,7 @@ def _time(bench: Bench, schedule: Schedule, budget_s: float | None) -> None:
 def _finish(bench: Bench, out: Path, json: bool) -> None:
     from treeopt.cli import console
     from treeopt.cost.hardware import save_hardware
-    from treeopt.profiling.profile import profile_of
+    from treeopt.profile.profile import profile_of
 
     with console.working("fitting"):
         profiled = profile_of(bench, name=out.stem, command=command_line(), noise=bench.noise())
@@ -168,7 +168,7 @@ def _finish(bench: Bench, out: Path, json: bool) -> None:
 
 def _report_dry_run(bench: Bench, schedule: Schedule, json: bool) -> None:
     from treeopt.cli import console
-    from treeopt.profiling.session import expected_s
+    from treeopt.profile.session import expected_s
     from treeopt.render.profiling import dry_run_report
 
     left = schedule.left
@@ -189,7 +189,7 @@ def _report_dry_run(bench: Bench, schedule: Schedule, json: bool) -> None:
 
 
 def _document(profiled: Profiled) -> dict[str, Any]:
-    from treeopt.profiling.profile import compaction_price, over_floor
+    from treeopt.profile.profile import compaction_price, over_floor
 
     hardware = profiled.fitted.hardware
     price = compaction_price(hardware, profiled.times)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from treeopt.cli.options import Context, Drafter, Dtype, Hardware, Model, Tp, parse_batches, parse_captures
-from treeopt.names import Names
-from treeopt.question import DEFAULT_CONTEXT
+from treeopt.planner.names import Names
+from treeopt.solve.problem import DEFAULT_CONTEXT
 
 if TYPE_CHECKING:
     from treeopt.cost import ModelShape, ModelStep, StepCost
@@ -24,11 +24,11 @@ _OF_MODELS: Final = ("hardware", "model", "drafter", "dtype", "tp")
 
 def fit_steps(steps: Sequence[Path], served: Served, *, hardware: str, name: str, out: Path, json: bool) -> None:
     """Fit what an engine takes beyond its kernels to served step times, and write the profile with it."""
-    from treeopt.catalog import locate
     from treeopt.cli import console
     from treeopt.cost.hardware import curves_path, save_hardware
     from treeopt.cost.steps.profile import fit_served
-    from treeopt.documents import refuse_overwriting
+    from treeopt.files.documents import refuse_overwriting
+    from treeopt.files.shipped import locate
 
     hardware_at = locate("hardware", hardware).path
     refuse_overwriting(out, *steps, hardware_at)
@@ -74,13 +74,13 @@ def table(
     tp: Tp = Names.tp,
 ) -> None:
     """Write step times as the table that an engine plans its drafts by."""
-    from treeopt.catalog import locate
+    from treeopt.acceptance.profile import load_profile
     from treeopt.cli import console
     from treeopt.cost.tables.loading import load_cost_table
     from treeopt.cost.tables.writing import write_table
-    from treeopt.documents import refuse_overwriting, write_atomically
     from treeopt.errors import InputError
-    from treeopt.ranks.profile import load_profile
+    from treeopt.files.documents import refuse_overwriting, write_atomically
+    from treeopt.files.shipped import locate
 
     if cost is not None:
         refuse_given(ctx, _OF_MODELS, "prices a model, but --cost gives the times")
@@ -120,9 +120,9 @@ def served(
     Raises:
         InputError: a name that is not known, or captured sizes that are no numbers.
     """
-    from treeopt.catalog import locate
     from treeopt.cost import load_hardware, load_model, parse_drafter
     from treeopt.cost.steps.profile import Served
+    from treeopt.files.shipped import locate
 
     def find(name: str) -> ModelShape:
         return load_model(locate("models", name).path)

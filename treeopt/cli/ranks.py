@@ -12,8 +12,8 @@ from treeopt.cli.collect import collect
 from treeopt.cli.options import DraftTokens, EvidenceKind, Json, Out
 
 if TYPE_CHECKING:
-    from treeopt.ranks.importers import Imported
-    from treeopt.ranks.profile import RankProfile
+    from treeopt.acceptance.importers import Imported
+    from treeopt.acceptance.profile import RankProfile
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Rank profiles: collect, import, show, merge.")
 
@@ -32,10 +32,10 @@ def import_(
     json: Json = False,
 ) -> None:
     """Turn an engine's metrics, logs or tables into a rank profile, and say what it supports."""
+    from treeopt.acceptance.importers import read_evidence
+    from treeopt.acceptance.profile import profile_document
     from treeopt.cli import console
-    from treeopt.documents import dump_yaml, write_atomically
-    from treeopt.ranks.importers import read_evidence
-    from treeopt.ranks.profile import profile_document
+    from treeopt.files.documents import dump_yaml, write_atomically
 
     with console.working("reading"):
         imported = read_evidence(files, kind, draft_tokens)
@@ -57,9 +57,9 @@ def show(
     json: Json = False,
 ) -> None:
     """Show what was measured: the evidence, its conditions, the rates by depth and rank."""
-    from treeopt.catalog import locate
+    from treeopt.acceptance.profile import load_profile, profile_document
     from treeopt.cli import console
-    from treeopt.ranks.profile import load_profile, profile_document
+    from treeopt.files.shipped import locate
 
     with console.working("reading"):
         loaded = load_profile(locate("ranks", profile).path)
@@ -79,11 +79,11 @@ def merge(
     force: Annotated[bool, typer.Option("--force", help="Merge although conditions differ.")] = False,
 ) -> None:
     """Add the counts of profiles that were measured under the same conditions."""
-    from treeopt.catalog import locate
+    from treeopt.acceptance.merge import merge as run
+    from treeopt.acceptance.profile import load_profile, profile_document
     from treeopt.cli import console
-    from treeopt.documents import dump_yaml, write_atomically
-    from treeopt.ranks.merge import merge as run
-    from treeopt.ranks.profile import load_profile, profile_document
+    from treeopt.files.documents import dump_yaml, write_atomically
+    from treeopt.files.shipped import locate
     from treeopt.render import rank_report
 
     with console.working("reading"):
@@ -116,7 +116,7 @@ def _chosen(imported: Imported, name: str | None) -> RankProfile:
 def _imported_document(imported: Imported) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from treeopt.ranks.profile import profile_document
+    from treeopt.acceptance.profile import profile_document
 
     return {
         "format": "treeopt.import/1",

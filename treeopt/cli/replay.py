@@ -30,7 +30,7 @@ def replay(
 ) -> None:
     """Decode a trace with each tree: tokens per step with a 95 % interval, beside the plan's prediction."""
     from treeopt.cli import console
-    from treeopt.replaying import replay_file
+    from treeopt.planner.replay import replay_file
 
     with console.working("replaying"):
         rows = replay_file(plan, trace, batch=batch, context=context, seed=seed, dynamic=dynamic)

@@ -19,11 +19,11 @@ from treeopt.cli.options import (
     parse_captures,
 )
 from treeopt.errors import InputError
-from treeopt.names import Names
-from treeopt.question import DEFAULT_CONTEXT
+from treeopt.planner.names import Names
+from treeopt.solve.problem import DEFAULT_CONTEXT
 
 if TYPE_CHECKING:
-    from treeopt.plan import Plan
+    from treeopt.plan.plan import Plan
 
 
 def search(
@@ -133,14 +133,14 @@ def search(
         raise typer.BadParameter("give A=0.3,B=0.7, in place of --ranks", param_hint="--mix")
     if allow_off and engine is None:
         raise typer.BadParameter("without --engine drafting nothing is always allowed", param_hint="--allow-off")
-    from treeopt.buckets import Sharing
     from treeopt.cli import console
-    from treeopt.documents import refuse_overwriting
-    from treeopt.frontier import Limits
-    from treeopt.inputs import load_inputs
-    from treeopt.latency import Latency
-    from treeopt.planner import make_plan
-    from treeopt.question import Question, parse_objective
+    from treeopt.files.documents import refuse_overwriting
+    from treeopt.planner.inputs import load_inputs
+    from treeopt.planner.make import make_plan
+    from treeopt.solve.best_trees import Limits
+    from treeopt.solve.buckets import Sharing
+    from treeopt.solve.latency import Latency
+    from treeopt.solve.problem import Question, parse_objective
 
     question = Question(
         batches=parse_batches(batches) if batches is not None else (batch or 0,),
@@ -155,7 +155,7 @@ def search(
     )
     target = None
     if engine is not None:
-        from treeopt.restricted import Target  # imports all engines
+        from treeopt.planner.for_engine import Target  # imports all engines
 
         target = Target.find(engine, allow_off=allow_off, drafter=drafter)
     names = Names(

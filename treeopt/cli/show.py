@@ -12,8 +12,8 @@ from treeopt.cli.options import Json, PlanBatch
 
 if TYPE_CHECKING:
     from treeopt.arrays import FloatArray
-    from treeopt.plan import Plan
-    from treeopt.plan_bucket import Bucket
+    from treeopt.plan.bucket import Bucket
+    from treeopt.plan.plan import Plan
     from treeopt.tree import DraftTree
 
 
@@ -30,8 +30,8 @@ def show(
     json: Json = False,
 ) -> None:
     """Draw a tree: its nodes with f(v), positions and what each attends to."""
-    from treeopt.documents import read_document
-    from treeopt.plan_file import is_plan, parse_plan, parse_tree
+    from treeopt.files.documents import read_document
+    from treeopt.plan.reading import is_plan, parse_plan, parse_tree
 
     document = read_document(file, what="plan or tree")
     if is_plan(document):
@@ -54,9 +54,9 @@ def _length(context: int | None, default: int) -> int:
 def _probabilities(tree: DraftTree, ranks: str | None) -> FloatArray | None:
     if ranks is None:
         return None
-    from treeopt.catalog import locate
-    from treeopt.ranks.model import path_probabilities
-    from treeopt.ranks.profile import load_profile
+    from treeopt.acceptance.model import path_probabilities
+    from treeopt.acceptance.profile import load_profile
+    from treeopt.files.shipped import locate
 
     return path_probabilities(load_profile(locate("ranks", ranks).path).model(), tree)
 

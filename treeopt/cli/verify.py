@@ -12,7 +12,7 @@ import typer
 from treeopt.cli.options import Json
 
 if TYPE_CHECKING:
-    from treeopt.verify import Diagnosis, Verification
+    from treeopt.verify.verify import Diagnosis, Verification
 
 DIFFERENT = 3  # exit code
 
@@ -45,9 +45,9 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check every tree of a plan path by path against plain decoding; exit code 3 if something differs."""
-    from treeopt.decode.checks.subjects import Choice
-    from treeopt.documents import refuse_overwriting
-    from treeopt.verify import Settings, diagnose_dump, verify_plan, write_example
+    from treeopt.files.documents import refuse_overwriting
+    from treeopt.verify.subjects import Choice
+    from treeopt.verify.verify import Settings, diagnose_dump, verify_plan, write_example
 
     if dump is not None and write_dump is not None:
         raise typer.BadParameter("a dump is read or written, not both", param_hint="'--dump' / '--write-dump'")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from treeopt.documents import read_text
 from treeopt.errors import FileFormatError
+from treeopt.files.documents import read_text
 
 Messages = tuple[dict[str, Any], ...]
 

@@ -6,19 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from treeopt.acceptance.paths import MAX_RANKS
+from treeopt.acceptance.profile import Conditions
+from treeopt.acceptance.rules import GREEDY, RECURSIVE_REJECTION, TARGET_SAMPLE
 from treeopt.errors import InputError, UnknownNameError
-from treeopt.ranks.paths import MAX_RANKS
-from treeopt.ranks.profile import Conditions
-from treeopt.ranks.rules import GREEDY, RECURSIVE_REJECTION, TARGET_SAMPLE
 
 MAX_DEPTH: Final = 64
 RECORDED_RULES: Final = (GREEDY, TARGET_SAMPLE, RECURSIVE_REJECTION)
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
 
-DraftKind = Literal["ngram", "early-exit", "medusa", "model"]
+DraftKind = Literal["ngram", "early-exit", "medusa", "model", "eagle", "eagle3", "mtp", "dflash", "peagle"]
 _KINDS: Final[tuple[DraftKind, ...]] = ("ngram", "early-exit", "medusa")
-# The kind of `treeopt.cost.parse_drafter` whose passes each kind takes.
-PRICED_AS: Final[dict[str, str]] = {"ngram": "ngram", "early-exit": "model", "medusa": "medusa", "model": "model"}
 _OR_A_MODEL: Final = "; or a model: its directory, .gguf file or hub id OWNER/NAME"
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from treeopt.cost.config import size, size_or_none
 from treeopt.cost.gemm import Gemm
-from treeopt.documents import Field
 from treeopt.errors import InputError
+from treeopt.files.documents import Field
 
 
 @dataclass(frozen=True, kw_only=True)

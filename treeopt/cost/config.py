@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treeopt.documents import Field
+from treeopt.files.documents import Field
 
 
 def size(config: Field, *keys: str) -> int:

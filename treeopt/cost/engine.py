@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from treeopt.arrays import FloatArray
-from treeopt.documents import Field
 from treeopt.errors import InputError
+from treeopt.files.documents import Field
 
 # What one step took more past the largest captured graph: 120.6 ms for 512 tokens of Llama-3.1-8B, where the steps of
 # 4 and 5 guesses before it (15.7, 17.5 ms) lead to 21.2 ms. Posted with vLLM pull request 32374.

@@ -9,7 +9,7 @@ from treeopt.arrays import FloatArray
 from treeopt.cost.config import size, size_or_none
 from treeopt.cost.coverage import visited_experts
 from treeopt.cost.gemm import GatedFfn, Gemm, gated_ffn
-from treeopt.documents import Field
+from treeopt.files.documents import Field
 
 # Beyond it the most popular experts take all tokens.
 MAX_SKEW: Final = 8.0

@@ -14,8 +14,8 @@ from treeopt.cost.engine import EngineSteps
 from treeopt.cost.fits.collection import Fits
 from treeopt.cost.measured import MeasuredTimes
 from treeopt.cost.timing import OperatorTimes
-from treeopt.documents import Document, Field, dump_yaml, read_document, write_atomically
 from treeopt.errors import InputError
+from treeopt.files.documents import Document, Field, dump_yaml, read_document, write_atomically
 
 HARDWARE_FORMAT: Final = "treeopt.hardware/1"
 _SOURCES: Final = ("datasheet", "measured")

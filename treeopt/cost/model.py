@@ -12,7 +12,7 @@ from treeopt.cost.dtype import Dtype
 from treeopt.cost.experts import Experts, experts_from_config, read_experts
 from treeopt.cost.gemm import GatedFfn, Gemm, gated_ffn
 from treeopt.cost.window import Window, read_window, window_from_config
-from treeopt.documents import Document, Field, read_document
+from treeopt.files.documents import Document, Field, read_document
 
 MODEL_FORMAT: Final = "treeopt.model/1"
 _PRICED_LAYERS: Final = ("full_attention", "sliding_attention", "chunked_attention")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from treeopt.cost.config import size_or_none
-from treeopt.documents import Field
+from treeopt.files.documents import Field
 
 
 class Window(NamedTuple):

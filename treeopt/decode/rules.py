@@ -19,13 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from treeopt.arrays import BoolArray, IntArray
-from treeopt.decode.batch import NOTHING, TreeBatch, at
-from treeopt.decode.draws import Draws
-from treeopt.decode.rejection import reject
-from treeopt.decode.verdicts import Verification, AcceptedPaths, needed
-from treeopt.errors import UnknownNameError
-from treeopt.ranks.rules import (
+from treeopt.acceptance.rules import (
     EXACT_RULES,
     GREEDY,
     INDEPENDENT_REJECTION,
@@ -33,6 +27,18 @@ from treeopt.ranks.rules import (
     TARGET_SAMPLE,
     TYPICAL,
 )
+from treeopt.arrays import BoolArray, IntArray
+from treeopt.decode.batch import NOTHING, TreeBatch, at
+from treeopt.decode.draws import Draws
+from treeopt.decode.rejection import reject
+from treeopt.decode.verdicts import AcceptedPaths, Verification, needed
+from treeopt.errors import UnknownNameError
+from treeopt.arrays import BoolArray, IntArray
+from treeopt.decode.batch import NOTHING, TreeBatch, at
+from treeopt.decode.draws import Draws
+from treeopt.decode.rejection import reject
+from treeopt.decode.verdicts import Evidence, Verdict, needed
+from treeopt.errors import UnknownNameError
 
 TYPICAL_EPSILON: Final = 0.09  # Medusa's released defaults: posterior_threshold and posterior_alpha
 TYPICAL_DELTA: Final = 0.3

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from treeopt.buckets import batches_in_words
 from treeopt.engines.fitting import Fitted, Loss, fit_plan, fit_schedule
 from treeopt.engines.format import Bug, Format, Setup, Written
 from treeopt.engines.registry import EngineAt
 from treeopt.engines.schedule import OFF, Schedule, in_words
 from treeopt.errors import InputError, UnknownNameError
-from treeopt.plan import Plan
+from treeopt.plan.plan import Plan
+from treeopt.solve.buckets import batches_in_words
 
 FORMAT: Final = "treeopt.export/1"
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from treeopt.buckets import batches_in_words
 from treeopt.engines.limits import ChainLimits, Limits, TreeLimits
 from treeopt.engines.schedule import OFF, Schedule, Step, chain_length, in_words
 from treeopt.errors import InputError
-from treeopt.plan import Plan
-from treeopt.plan_bucket import Bucket
-from treeopt.shapes import Draft
+from treeopt.plan.bucket import Bucket
+from treeopt.plan.plan import Plan
+from treeopt.solve.buckets import batches_in_words
+from treeopt.solve.families import Draft
 from treeopt.tree import DraftTree
 
 

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from treeopt.documents import os_error
 from treeopt.engines.format import Engine, Format, Found, Setup, Support, Written
 from treeopt.engines.limits import TreeLimits
 from treeopt.engines.schedule import Schedule
 from treeopt.engines.source import Source
 from treeopt.errors import FileFormatError, InputError, TreeError
 from treeopt.extras import require
+from treeopt.files.documents import os_error
 from treeopt.tree import DraftTree
 
 _FILE: Final = "growmap.pt"

@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from treeopt.buckets import batches_in_words
-from treeopt.documents import os_error
-from treeopt.dynamic_tree import OPENVINO, SGLANG, TENSORRT_LLM, Triple, TripleRule
+from treeopt.acceptance.dynamic_tree import OPENVINO, SGLANG, TENSORRT_LLM, Triple, TripleRule
 from treeopt.engines.format import Engine, Format, Found
 from treeopt.engines.limits import TreeLimits
 from treeopt.engines.registry import ENGINES, EngineAt
 from treeopt.engines.schedule import FORMAT, OFF, Schedule, parse_schedule
 from treeopt.engines.source import Source, read_source
 from treeopt.errors import FileFormatError, InputError
-from treeopt.plan import Plan
-from treeopt.plan_file import TREE_FORMAT, is_plan, parse_plan, parse_tree
-from treeopt.shapes import Draft
+from treeopt.files.documents import os_error
+from treeopt.plan.plan import Plan
+from treeopt.plan.reading import TREE_FORMAT, is_plan, parse_plan, parse_tree
+from treeopt.solve.buckets import batches_in_words
+from treeopt.solve.families import Draft
 from treeopt.tree import DraftTree
 
 MAX_LENGTH: Final = 1000

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from treeopt.dynamic_tree import Triple, TripleRule
+from treeopt.acceptance.dynamic_tree import Triple, TripleRule
 from treeopt.engines.schedule import OFF, chain_length, in_words
 from treeopt.errors import InputError
-from treeopt.shapes import Draft, has_leading_parents, is_uniform
+from treeopt.solve.families import Draft, has_leading_parents, is_uniform
 from treeopt.tree import DraftTree
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from treeopt.dynamic_tree import OPENVINO as RULE
-from treeopt.dynamic_tree import Triple
+from treeopt.acceptance.dynamic_tree import OPENVINO as RULE
+from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.engines.format import Engine, Format, Found, Setup, Support, Written
 from treeopt.engines.limits import TripleLimits
 from treeopt.engines.schedule import Schedule, chain_length

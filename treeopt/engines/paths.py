@@ -20,7 +20,7 @@ from treeopt.engines.limits import TreeLimits
 from treeopt.engines.schedule import Schedule
 from treeopt.engines.source import Source
 from treeopt.errors import InputError
-from treeopt.plan_bucket_file import paths_at
+from treeopt.plan.reading_buckets import paths_at
 from treeopt.tree import DraftTree
 
 _FILE: Final = "choices.json"

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from treeopt.documents import Document, Field, dump_yaml
-from treeopt.dynamic_tree import Triple
+from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.errors import InputError
-from treeopt.plan_bucket_file import parse_triple, paths_at
-from treeopt.plan_file import TREE_FORMAT, check_format
-from treeopt.shapes import Draft
+from treeopt.files.documents import Document, Field, dump_yaml
+from treeopt.plan.reading import TREE_FORMAT, check_format
+from treeopt.plan.reading_buckets import parse_triple, paths_at
+from treeopt.solve.families import Draft
 from treeopt.tree import DraftTree
 
 FORMAT: Final = "treeopt.trees/1"

@@ -13,15 +13,15 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
-from treeopt.dynamic_tree import SGLANG as RULE
-from treeopt.dynamic_tree import Triple
+from treeopt.acceptance.dynamic_tree import SGLANG as RULE
+from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.engines.format import Bug, Engine, Format, Found, Methods, Setup, Support, Written
 from treeopt.engines.limits import ChainLimits, TripleLimits, as_triple
 from treeopt.engines.release import Release
 from treeopt.engines.schedule import OFF, Schedule, Step, chain_length
 from treeopt.engines.source import Source
 from treeopt.errors import InputError
-from treeopt.shapes import Draft
+from treeopt.solve.families import Draft
 from treeopt.tree import DraftTree
 
 _METHODS: Final = Methods(

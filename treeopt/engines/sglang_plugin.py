@@ -29,14 +29,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from treeopt.dynamic_tree import SGLANG, Triple, pool_size
+from treeopt.acceptance.dynamic_tree import SGLANG, Triple, pool_size
 from treeopt.engines.sglang import SGLANG as ENGINE
 from treeopt.engines.sglang_abi import FlatTree, encode, filled_up
 from treeopt.errors import InputError
 from treeopt.extras import require
-from treeopt.plan import Plan
-from treeopt.plan_bucket import Bucket
-from treeopt.plan_file import load_plan
+from treeopt.plan.bucket import Bucket
+from treeopt.plan.plan import Plan
+from treeopt.plan.reading import load_plan
 
 PLAN_VARIABLE: Final = "TREEOPT_SGLANG_PLAN"
 _SELECT: Final = "sglang.srt.speculative.spec_utils.select_top_k_tokens"

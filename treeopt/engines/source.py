@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from treeopt.documents import Document, Field, parse_document, read_text
 from treeopt.errors import FileFormatError, InputError
+from treeopt.files.documents import Document, Field, parse_document, read_text
 
 _KEY: Final = re.compile(r"\s*(#[^\n]*\n\s*)*([\w\"'.-]+\s*:(\s|$)|[{\[-]\s|[{\[])")  # YAML or JSON starts so
 _FLAG: Final = re.compile(r"(^|\s)--?[a-z][a-z0-9-]*", re.MULTILINE)

@@ -11,17 +11,17 @@ from __future__ import annotations
 import ast
 from typing import Any, Final
 
-from treeopt.documents import Field, dump_yaml
-from treeopt.dynamic_tree import TENSORRT_LLM as RULE
-from treeopt.dynamic_tree import Triple
+from treeopt.acceptance.dynamic_tree import TENSORRT_LLM as RULE
+from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.engines.format import Bug, Engine, Format, Found, Methods, Setup, Support, Written
 from treeopt.engines.limits import ChainLimits, TreeLimits, TripleLimits, as_triple
 from treeopt.engines.release import Release
 from treeopt.engines.schedule import OFF, Schedule, Step, chain_length
 from treeopt.engines.source import Source, pairs
 from treeopt.errors import InputError
-from treeopt.plan_bucket_file import paths_at
-from treeopt.shapes import Draft
+from treeopt.files.documents import Field, dump_yaml
+from treeopt.plan.reading_buckets import paths_at
+from treeopt.solve.families import Draft
 from treeopt.tree import DraftTree
 
 _METHODS: Final = Methods(

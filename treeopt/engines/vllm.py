@@ -14,14 +14,14 @@ import json
 import shlex
 from typing import Any, Final
 
-from treeopt.documents import Field
 from treeopt.engines.format import DRAFTER, Bug, Engine, Format, Found, Methods, Setup, Support, Written
 from treeopt.engines.limits import ChainLimits, TreeLimits
 from treeopt.engines.release import Release
 from treeopt.engines.schedule import OFF, Schedule, Step, chain_length
 from treeopt.engines.source import Source
 from treeopt.errors import InputError
-from treeopt.plan_bucket_file import paths_at
+from treeopt.files.documents import Field
+from treeopt.plan.reading_buckets import paths_at
 from treeopt.tree import DraftTree
 
 _METHODS: Final = Methods(

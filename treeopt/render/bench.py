@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from treeopt.benchmark.result import Cell, Promise, Result
-from treeopt.compare import Verdict
-from treeopt.plan_bucket import Estimate
+from treeopt.bench.result import Cell, Promise, Result
+from treeopt.plan.bucket import Estimate
+from treeopt.planner.compare import Verdict
 from treeopt.render.text import Column, estimate, gain, ms, rate, tables
 
 _WORDS = {Verdict.BETTER: "faster", Verdict.TIE: "as fast", Verdict.WORSE: "slower"}

@@ -9,9 +9,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from treeopt.compare import Comparison, Verdict
+from treeopt.planner.compare import Comparison, Verdict
+from treeopt.planner.replay import Replayed
 from treeopt.render.text import Column, contexts, gain, percent, plain_table, rate, tables
-from treeopt.replaying import Replayed
 
 _COMPARED: Final = ("tokens/s", "plan gains", "plan is")
 _STYLES: Final = {Verdict.BETTER: "green", Verdict.TIE: "yellow", Verdict.WORSE: "red"}

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from treeopt.drift.change import Change, Verdict
-from treeopt.drift.report import Compared, Regret, Report
+from treeopt.check.change import Change, Verdict
+from treeopt.check.report import Compared, Regret, Report
 from treeopt.render.text import percent, plain_table
 
 WIDE = 120  # from this many columns on every number is shown

@@ -9,11 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from treeopt.cost.terms import ExpertVisits, Term
-from treeopt.explain import Addition, Explanation
-from treeopt.plan_bucket import CostSensitivity
+from treeopt.plan.bucket import CostSensitivity
+from treeopt.planner.explain import Addition, Explanation
 from treeopt.render.plans import WIDE
 from treeopt.render.text import percent, plain_table, rate, words
-from treeopt.space import TIE
+from treeopt.solve.scores import TIE
 
 # Longer trees show their first and last nodes.
 _SHOWN: Final = 24

@@ -9,8 +9,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from treeopt.plan import Plan
-from treeopt.plan_bucket import Alternative, Bucket, EngineLoss
+from treeopt.plan.bucket import Alternative, Bucket, EngineLoss
+from treeopt.plan.plan import Plan
 from treeopt.render.text import contexts, estimate, loss, ms, percent, plain_table, rate, speedup, words
 from treeopt.render.trees import draw
 

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from treeopt.cost.fits.choose import Fitted
-from treeopt.profiling.points import ATTENTION, COMPACTION, GEMM, Ceilings, Point
-from treeopt.profiling.profile import OverFloor, Profiled, compaction_price, over_floor
+from treeopt.profile.points import ATTENTION, COMPACTION, GEMM, Ceilings, Point
+from treeopt.profile.profile import OverFloor, Profiled, compaction_price, over_floor
 
 
 def dry_run_report(points: Sequence[Point], seconds: Sequence[float], ceilings: Ceilings) -> RenderableType:

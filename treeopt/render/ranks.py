@@ -8,11 +8,11 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from treeopt.ranks.profile import RankProfile
+from treeopt.acceptance.profile import RankProfile
 from treeopt.render.text import plain_table
 
 if TYPE_CHECKING:
-    from treeopt.ranks.importers import Imported  # thirty files that only one command needs
+    from treeopt.acceptance.importers import Imported  # thirty files that only one command needs
 
 
 def rank_report(profile: RankProfile) -> RenderableType:

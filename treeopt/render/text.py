@@ -10,8 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from treeopt.plan_bucket import Estimate
-from treeopt.ranks.intervals import Interval
+from treeopt.acceptance.intervals import Interval
+from treeopt.plan.bucket import Estimate
 
 _GAP = 2  # columns between two columns of a table
 

@@ -6,9 +6,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from treeopt.decode.checks.checks import Check
 from treeopt.render.text import Column, plain_table, tables
-from treeopt.verify import Diagnosis, TreeReport, Verification
+from treeopt.verify.checks import Check
+from treeopt.verify.verify import Diagnosis, TreeReport, Verification
 
 
 def verification_heading(found: Verification) -> Text:

@@ -17,8 +17,8 @@ from typing import Any, Final, Literal
 
 from treeopt.errors import InputError, UnknownNameError
 from treeopt.extras import require
-from treeopt.plan import Plan
-from treeopt.plan_file import load_plan
+from treeopt.plan.plan import Plan
+from treeopt.plan.reading import load_plan
 from treeopt.runtime.hysteresis import Area, Hysteresis, Range, Switch
 from treeopt.runtime.tables import Pass, Shape, Tables, tables_of
 from treeopt.tree import DraftTree

@@ -11,8 +11,8 @@ from treeopt.cost.fits.fit import Fit, Form, Limit, Share
 from treeopt.cost.fits.residuals import Residuals
 from treeopt.cost.fits.roofline import Roofline, Tiling, Work
 from treeopt.cost.timing import FitError
-from treeopt.documents import dump_yaml, parse_document
 from treeopt.errors import FileFormatError
+from treeopt.files.documents import dump_yaml, parse_document
 
 FIT = Fit(
     form=Form.TILED,

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treeopt.cost.fits.roofline import Roofline, Tiling, Work, soft_maximum
-from treeopt.documents import parse_document
 from treeopt.errors import FileFormatError
+from treeopt.files.documents import parse_document
 
 seconds = st.floats(1e-9, 1.0)
 

@@ -14,7 +14,7 @@ from smooth_h100 import CONTEXT, SmoothH100, vllm_rows
 from treeopt.cost.steps.fit import CONSTANTS, MIN_ROWS, fit_engine_steps
 from treeopt.cost.steps.served import ServedStep, drafted_widths
 from treeopt.errors import FileFormatError, InputError
-from treeopt.source_files import Line
+from treeopt.files.evidence_lines import Line
 
 BATCHES, KS = (1, 16, 32, 64), (0, 1, 3, 5, 7)
 

@@ -8,9 +8,9 @@ from published import TIE
 from shared import needs_shared
 from smooth_h100 import CONTEXT, SmoothH100, vllm_rows
 
-from treeopt.catalog import locate, shipped_names
 from treeopt.cost import Eagle, ModelStep, load_hardware, load_model
 from treeopt.cost.steps.fit import fit_engine_steps
+from treeopt.files.shipped import locate, shipped_names
 
 pytestmark = needs_shared
 

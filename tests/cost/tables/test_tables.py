@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from shared import SHARED, needs_shared
 
+from treeopt.acceptance.position import PositionSurvival
 from treeopt.cost.table import AdditiveTable, ChainTable, TableStep, TokenTable
 from treeopt.cost.tables.loading import CostTable, load_cost_table
 from treeopt.cost.tables.sglang import (
@@ -21,9 +22,8 @@ from treeopt.cost.tables.sglang import (
     token_table_of,
 )
 from treeopt.cost.tables.vllm import VllmTable, chain_table_of, read_vllm_table, vllm_table_json
-from treeopt.documents import read_document
 from treeopt.errors import FileFormatError, InputError
-from treeopt.ranks.position import PositionSurvival
+from treeopt.files.documents import read_document
 
 TOKENS = {"sample_batch_tokens": [8, 64, 512], "sample_steps_per_sec": [100.0, 80.0, 40.0], "max_batch_tokens": 1024}
 ADDITIVE = {

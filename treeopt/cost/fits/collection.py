@@ -15,8 +15,8 @@ import numpy as np
 
 from treeopt.cost.fits.fit import Arrays, Fit
 from treeopt.cost.timing import Family
-from treeopt.documents import Field, os_error
 from treeopt.errors import FileFormatError
+from treeopt.files.documents import Field, os_error
 
 
 class Entry(NamedTuple):

@@ -13,7 +13,7 @@ from treeopt.arrays import FloatArray
 from treeopt.cost.fits.residuals import Residuals
 from treeopt.cost.fits.roofline import Roofline, Tiling, Work
 from treeopt.cost.timing import FitError
-from treeopt.documents import Field
+from treeopt.files.documents import Field
 
 Arrays = dict[str, npt.NDArray[Any]]
 

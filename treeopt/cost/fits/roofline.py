@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from treeopt.arrays import FloatArray
-from treeopt.documents import Field
+from treeopt.files.documents import Field
 
 # Rows of an output tile that GEMM kernels choose from, and its columns.
 _TILE_ROWS: Final = (64, 128, 256)

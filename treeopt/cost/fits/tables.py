@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from treeopt.arrays import FloatArray
-from treeopt.documents import read_text
 from treeopt.errors import FileFormatError, InputError, UnknownNameError
 from treeopt.extras import require
+from treeopt.files.documents import read_text
 
 
 class Selection(NamedTuple):
@@ -181,7 +181,7 @@ def _read_parquet(path: Path) -> Table:
 
 def read_text_or_fail(path: Path) -> None:
     """Turn a Parquet file that cannot be opened into the InputError that text files give."""
-    from treeopt.documents import os_error
+    from treeopt.files.documents import os_error
 
     try:
         with path.open("rb"):

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from treeopt.acceptance.conversions import nodes_from_draft_tokens, with_bonus
 from treeopt.cost.steps.served import ServedStep, drafted_widths, medians
-from treeopt.documents import Document, Field
-from treeopt.ranks.conversions import nodes_from_draft_tokens, with_bonus
-from treeopt.source_files import Line, SourceFile, count, find_mappings, has
+from treeopt.files.documents import Document, Field
+from treeopt.files.evidence_lines import Line, SourceFile, count, find_mappings, has
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from typing import Final
 
 from treeopt.cost.steps.served import ServedStep, drafted_widths
 from treeopt.errors import FileFormatError, TreeError
-from treeopt.source_files import Line
+from treeopt.files.evidence_lines import Line
 from treeopt.tree import DraftTree
 
 _NAMES: Final = {

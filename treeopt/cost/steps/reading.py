@@ -10,8 +10,8 @@ from treeopt.cost.steps.bench_rows import read_bench_steps
 from treeopt.cost.steps.checks import Checked, checked
 from treeopt.cost.steps.csv_rows import read_csv_steps
 from treeopt.cost.steps.served import ServedStep
-from treeopt.documents import read_text
 from treeopt.errors import FileFormatError
+from treeopt.files.documents import read_text
 
 
 def read_steps(paths: Sequence[Path]) -> Checked:

@@ -9,10 +9,10 @@ from statistics import fmean, median
 import numpy as np
 import numpy.typing as npt
 
+from treeopt.acceptance.dynamic_tree import triple_widths
 from treeopt.arrays import FloatArray
 from treeopt.cost.base import StepCost
-from treeopt.dynamic_tree import triple_widths
-from treeopt.source_files import Place
+from treeopt.files.evidence_lines import Place
 
 
 @dataclass(frozen=True, kw_only=True)

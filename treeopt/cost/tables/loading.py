@@ -15,8 +15,8 @@ from treeopt.cost.steps.served import chain_cells
 from treeopt.cost.table import ChainTable, StepTable, TableStep
 from treeopt.cost.tables.sglang import ADDITIVE_KEY, SAMPLES_KEY, read_additive_table, read_token_table
 from treeopt.cost.tables.vllm import STATS_KEY, read_vllm_table
-from treeopt.documents import parse_document, read_text
 from treeopt.errors import InputError
+from treeopt.files.documents import parse_document, read_text
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,8 @@ import numpy as np
 
 from treeopt.cost.base import StepCost
 from treeopt.cost.table import AdditiveTable, TokenTable, known_times
-from treeopt.documents import Field
 from treeopt.errors import InputError
+from treeopt.files.documents import Field
 
 SAMPLES_KEY: Final = "sample_batch_tokens"
 ADDITIVE_KEY: Final = "bias_seconds"

@@ -16,13 +16,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from treeopt.acceptance.position import PositionSurvival
 from treeopt.cost.base import StepCost
 from treeopt.cost.steps.bench_rows import batch_table_rows
 from treeopt.cost.steps.checks import checked
 from treeopt.cost.steps.served import chain_cells
 from treeopt.cost.table import ChainTable, known_times
-from treeopt.documents import Field
-from treeopt.ranks.position import PositionSurvival
+from treeopt.files.documents import Field
 
 STATS_KEY: Final = "batch_stats"
 

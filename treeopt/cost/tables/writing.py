@@ -7,11 +7,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from treeopt.acceptance.model import PathModel, path_probabilities
+from treeopt.acceptance.position import PositionSurvival
 from treeopt.cost.base import StepCost
 from treeopt.cost.tables import sglang, vllm
 from treeopt.errors import InputError, UnknownNameError
-from treeopt.ranks.model import PathModel, path_probabilities
-from treeopt.ranks.position import PositionSurvival
 from treeopt.tree import DraftTree
 
 TABLES: Final = ("vllm", "sglang", "sglang-additive")

@@ -1,0 +1,191 @@
+"""Damaged evidence: an error that says so, or a valid reading; never another exception."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from treeopt.acceptance.importers import KINDS, Imported, read_evidence
+from treeopt.errors import TreeoptError
+
+SAMPLES: dict[str, bytes] = {
+    name: text if isinstance(text, bytes) else text.encode()
+    for name, text in {
+        "vllm-prometheus": (
+            'vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 100.0\n'
+            'vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="m"} 200.0\n'
+            'vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="m"} 90.0\n'
+            'vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="0"} 60.0\n'
+            'vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="1"} 30.0\n'
+        ),
+        "trtllm-prometheus": (
+            'trtllm_spec_decode_num_draft_tokens_total{model_name="m"} 20\n'
+            'trtllm_spec_decode_num_accepted_tokens_total{model_name="m"} 12\n'
+            'trtllm_spec_decode_drafted_tokens_total{model_name="m",token_position="0"} 20\n'
+            'trtllm_spec_decode_accepted_tokens_total{model_name="m",token_position="0"} 12\n'
+        ),
+        "vllm-log": (
+            "SpecDecoding metrics: Mean acceptance length: 2.37, Accepted: 137 tokens, Drafted: 300 tokens, "
+            "Per-position acceptance rate: 0.650, 0.440, 0.280, Avg Draft acceptance rate: 45.7%\n"
+        ),
+        "vllm-log-v0": (
+            "Speculative metrics: Draft acceptance rate: 0.655, System efficiency: 0.649, Number of speculative "
+            "tokens: 4, Number of accepted tokens: 1735, Number of draft tokens: 2648, Number of emitted tokens: 2149\n"
+        ),
+        "vllm-bench": json.dumps(
+            {
+                "spec_decode_acceptance_rate": 50.0,
+                "spec_decode_acceptance_length": 2.0,
+                "spec_decode_num_drafts": 10,
+                "spec_decode_draft_tokens": 20,
+                "spec_decode_accepted_tokens": 10,
+                "spec_decode_per_position_acceptance_rates": [0.7, 0.3],
+            }
+        ),
+        "vllm-bench-stdout": (
+            "Acceptance rate (%): 50.00\nDrafts: 10\nDraft tokens: 20\nAccepted tokens: 10\n"
+            "Per-position acceptance (%):\n  Position 0: 70.0\n  Position 1: 30.0\n"
+        ),
+        "vllm-request": json.dumps(
+            {
+                "acceptance_histogram": [39, 1, 0, 3],
+                "acceptance_histogram_by_draft_length": {"3": [39, 1, 0, 3]},
+                "num_spec_steps": 43,
+                "num_accepted_draft_tokens": 10,
+                "num_draft_tokens": 129,
+                "num_spec_tokens": 3,
+            }
+        ),
+        "vllm-offline": "num_drafts: 10\nnum_draft_tokens: 20\nnum_accepted_tokens: 10\n"
+        "acceptance at token 0: 0.70\nacceptance at token 1: 0.30\n",
+        "sglang-rank-probe": (
+            "[DDTREE rank-probe] target-token rank in draft dist (cumulative):\ndepth reached  t1    t2    t4\n"
+            "d0    1000    0.70  0.80  0.90\nd1    700     0.60  0.70  0.80\n"
+        ),
+        "sglang-log": "Decode batch, #running-req: 16, accept len: 3.03, accept rate: 0.29, cuda graph: True\n",
+        "sglang-request": json.dumps(
+            {
+                "spec_verify_ct": 7,
+                "spec_accept_token_num": 1,
+                "spec_draft_token_num": 21,
+                "spec_accept_histogram": [6, 1],
+            }
+        ),
+        "sglang-server-info": json.dumps({"avg_spec_accept_length": 2.54, "speculative_num_steps": 3}),
+        "sglang-bench": json.dumps({"batch_size": 1, "steps": 3, "topk": 1, "num_draft_tokens": 4, "acc_length": 1.8}),
+        "trtllm-stats": json.dumps(
+            {"specDecodingStats": {"numDraftTokens": 24, "numAcceptedTokens": 12, "numRequestsWithDraftTokens": 8}}
+        ),
+        "trtllm-request": json.dumps(
+            {
+                "total_accepted_draft_tokens": 30,
+                "total_draft_tokens": 60,
+                "num_spec_steps": 20,
+                "acceptance_histogram": [8, 0, 6, 6],
+                "num_spec_tokens": 3,
+            }
+        ),
+        "llamacpp-log": (
+            "draft acceptance = 0.64479 (  167 accepted /   259 generated), mean acceptance length =  2.92, "
+            "acceptance rate per position = (0.805, 0.632, 0.483)\nstatistics draft-mtp: #calls(b,g,a) = 1 2 2, "
+            "#gen drafts = 2, #gen tokens = 4, #acc tokens = 4, #mean acc len = 3.00, #acc rate/pos = (1.000, 1.000)\n"
+        ),
+        "medusa-csv": "Name,medusa0_top1,medusa0_top2,medusa1_top1,medusa1_top2\n7b,0.5,0.6,0.3,0.4\n",
+        "medusa-topk": "TopK=0\n> Head 0 Accuracy=0.68\n> Head 1 Accuracy=0.33\nTopK=4\n> Head 0 Accuracy=0.85\n",
+        "medusa-pt": pickle.dumps([[[True, False]] * 6, [[False, True]] * 4]),
+        "eagle-alpha": json.dumps({"choices": [{"alpha": [60, 30], "alpha_num": [100, 60]}]}),
+        "spec-bench": json.dumps({"choices": [{"accept_lengths": [4, 3, 1], "new_tokens": [8]}]}),
+        "eagle-answers": json.dumps({"choices": [{"idxs": [99], "new_tokens": [300]}]}),
+        "modelopt": json.dumps(
+            {
+                "num_speculative_tokens": 2,
+                "marginal_accept_rates": [0.6, 0.3],
+                "acceptance_length_histogram": {"1": 40, "2": 30, "3": 30},
+            }
+        ),
+        "specforge": json.dumps({"mtbench": [{"steps": 3, "topk": 1, "metrics": [{"accept_length": 1.8}]}]}),
+        "golden-al": "# value = golden AL\nm:\n  thinking_on: {1: 1.78, 2: 2.38}\n",
+        "mean": "mean accepted length 2.3, K=5\n",
+    }.items()
+}
+JSON_KEYS = sorted({key for sample in SAMPLES.values() for key in sample.decode(errors="ignore").split('"')[1::2]})
+# What numbers, structure and encodings turn into when files are damaged or mean.
+PIECES = st.sampled_from(
+    [
+        *(b"", b"-1", b"0", b"1e999", b"9" * 30, b"9" * 5000, b"nan", b"NaN", b"Infinity", b"null", b"[]", b"{}"),
+        *(b'"x"', b"\t", b"\xff\xfe", b"\0", b"\n", b"\r", b",", b"[" * 3000, b"true", b"0.00000", b"1.0000001"),
+        *(b"\xe2\x80\xa8", b"\x1b[0m", b'"\\ud800"'),
+    ]
+)
+
+
+def outcome(data: bytes, **options: object) -> Imported | TreeoptError:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "sample"
+        path.write_bytes(data)
+        try:
+            found = read_evidence([path], **options)  # type: ignore[arg-type]
+        except TreeoptError as error:
+            return error
+    for profile in found.profiles:
+        model = profile.model()
+        row = model.conditional(np.zeros((1, 0), dtype=np.int64))
+        assert np.all(row >= 0)
+        assert row.sum() <= 1 + 1e-9
+    return found
+
+
+def test_every_kind_has_a_sample_that_is_detected() -> None:
+    assert list(SAMPLES) == list(KINDS)
+    for kind, sample in SAMPLES.items():
+        found = outcome(sample)
+        assert isinstance(found, Imported), f"{kind}: {found}"
+        assert found.kind == kind
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_damaged_samples(kind: str, data: st.DataObject) -> None:
+    sample = SAMPLES[kind]
+    at = data.draw(st.integers(0, len(sample)))
+    until = data.draw(st.integers(at, min(at + 12, len(sample))))
+    outcome(sample[:at] + data.draw(PIECES) + sample[until:], kind=kind)
+    outcome(sample[:at])
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_numbers_of_any_size(kind: str, data: st.DataObject) -> None:
+    sample = SAMPLES[kind]
+    digits = [i for i, byte in enumerate(sample) if chr(byte).isdigit()]
+    at = data.draw(st.sampled_from(digits or [0]))
+    number = data.draw(st.one_of(st.integers(-(10**25), 10**25), st.floats()).map(str))
+    outcome(sample[:at] + number.encode() + sample[at + 1 :], kind=kind)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.binary(max_size=200), kind=st.sampled_from([None, *KINDS]))
+def test_random_bytes(data: bytes, kind: str | None) -> None:
+    outcome(data, kind=kind)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    data=st.recursive(
+        st.none() | st.booleans() | st.integers(-3, 10**20) | st.floats() | st.text(max_size=3),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(JSON_KEYS), inner, max_size=4),
+        max_leaves=12,
+    ),
+    kind=st.sampled_from(list(KINDS)),
+)
+def test_json_of_any_shape(data: object, kind: str) -> None:
+    outcome(json.dumps(data).encode(), kind=kind)

@@ -1,0 +1,107 @@
+"""The kernels of a model's step, and the points that they are timed at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from toy_device import HEADS, MODEL, questions
+
+from treeopt.cost import ModelShape, load_model, parse_drafter
+from treeopt.cost.dtype import Dtype
+from treeopt.cost.gemm import Gemm
+from treeopt.errors import InputError
+from treeopt.files.shipped import locate
+from treeopt.profile.grid import STREAM_BYTES, Reach, ceiling_points, grid
+from treeopt.profile.points import ATTENTION, COMPACTION, GEMM, STREAM
+from treeopt.profile.shapes import Shapes, shapes_of
+
+
+def shapes(model: ModelShape = MODEL, drafter: str = "eagle", tp: int = 1, dtype: Dtype = Dtype.FP32) -> Shapes:
+    other = replace(MODEL, name="small", hidden=32, attention=replace(HEADS, heads=2, kv_heads=1))
+    return shapes_of(model, parse_drafter(drafter, load_model=lambda name: other), tp=tp, dtype=dtype)
+
+
+def test_the_weights_of_a_target_and_its_head() -> None:
+    found = shapes()
+    # by hand: q, k, v of 128 + 2 x 64; output; gate and up; down; LM head; the head's 2h -> h fusion
+    assert found.weights == (
+        Gemm(512, 64),
+        Gemm(256, 64),
+        Gemm(64, 128),
+    )
+    assert found.attention == (HEADS,)
+    assert found.layers == 2
+    per_layer = 256 * 64 + 64 * 128 + 256 * 64 + 64 * 128
+    assert found.step_bytes == 4 * (512 * 64 + 2 * per_layer)
+    assert found.untimed == ()
+
+
+def test_a_draft_model_brings_its_own_shapes() -> None:
+    found = shapes(drafter="model:small")
+    assert len(found.attention) == 2
+    assert Gemm(512, 32) in found.weights
+    assert Gemm(2 * 128, 32) in found.weights
+
+
+def test_heads_bring_a_square_block_and_guesses_from_text_bring_nothing() -> None:
+    assert Gemm(64, 64) in shapes(drafter="medusa").weights
+    assert Gemm(64, 64) not in shapes(drafter="ngram").weights
+
+
+def test_a_gpus_part() -> None:
+    found = shapes(tp=2)
+    assert Gemm(256, 64) in found.weights  # half of the vocabulary
+    assert found.attention == (replace(HEADS, heads=2, kv_heads=1),)
+    assert found.untimed == ("messages between GPUs are not timed: priced by the link's rate",)
+    with pytest.raises(InputError, match="do not share out over tp=3"):
+        shapes(tp=3)
+
+
+def test_what_is_not_timed_is_said() -> None:
+    found = shapes(load_model(locate("models", "deepseek-v3").path), "mtp", dtype=Dtype.BF16)
+    assert found.attention == ()
+    assert [sentence.split(" are")[0].split(" is")[0] for sentence in found.untimed] == [
+        "routed experts",
+        "latent attention",
+    ]
+    assert all(weight.groups == 1 for weight in found.weights)
+
+
+def test_the_grid_stays_within_its_reach() -> None:
+    points = grid(shapes(), Dtype.FP32, Reach(max_tokens=16, max_keys=512, memory_bytes=1e8))
+    assert len(points) == len(set(points))
+    by_operator = {name: [p for p in points if p.operator == name] for name in (GEMM, ATTENTION, STREAM, COMPACTION)}
+    assert {p.size("tokens") for p in by_operator[GEMM]} == {1, 2, 4, 8, 12, 16}
+    assert {(p.size("requests"), p.size("queries"), p.size("keys")) for p in by_operator[ATTENTION]} == {
+        (b, n, keys) for b in (1, 4, 16) for n in (1, 4, 8, 16) for keys in (128, 512) if b * n <= 16
+    }
+    assert {p.traffic_bytes for p in by_operator[STREAM]} == {size for size in STREAM_BYTES if size <= 1e8}
+    assert all(p.size("requests") * (p.size("moved") + 1) <= 16 for p in by_operator[COMPACTION])
+    assert all(p.traffic_bytes <= 1e8 for p in points)
+
+
+def test_a_beginning_is_enough_for_every_fit() -> None:
+    """12 rows of each kind, of three shapes or batch sizes, come within the first half of the smallest grid."""
+    wanted = questions()
+    points = grid(shapes(), wanted.dtype, Reach(max_tokens=512, max_keys=8192, memory_bytes=1e9))
+    beginning = points[: len(points) // 2]
+    attention = [p for p in beginning if p.operator == ATTENTION]
+    assert len(attention) >= 12
+    assert len({p.size("requests") for p in attention}) >= 3
+    assert sum(p.operator == STREAM for p in beginning) >= 12
+    assert len({(p.size("outputs"), p.size("inputs")) for p in beginning if p.operator == GEMM}) >= 3
+
+
+def test_three_batch_sizes_even_in_a_small_reach() -> None:
+    points = grid(shapes(), Dtype.FP32, Reach(max_tokens=8, max_keys=512))
+    attention = [p for p in points if p.operator == ATTENTION]
+    assert {p.size("requests") for p in attention} == {1, 2, 4}
+    assert len(attention) >= 12
+
+
+def test_ceilings_fit_into_memory() -> None:
+    copy, product = ceiling_points(Dtype.BF16, device="cuda", memory_bytes=101e6)
+    assert copy.traffic_bytes == 1 << 26
+    assert product.size("tokens") == 4096  # three of 8192 x 8192 take 403 MB, of 4096 x 4096 101
+    assert ceiling_points(Dtype.BF16, device="cuda", memory_bytes=1e11)[1].size("inputs") == 8192

@@ -1,0 +1,233 @@
+"""Trees that the engine builds anew in every step from the drafter's confidence, described by three numbers.
+
+EAGLE-2's rule (Li et al. 2024, section 4), as SGLang, TensorRT-LLM and OpenVINO GenAI run it with their own names for
+the numbers: the drafter lists its k best guesses of the next token; in each of S - 1 further steps the k candidates of
+the last level with the largest product of confidences ("beams") get k guesses each; of all k + (S - 1) k^2 candidates
+the N - 1 with the largest products are verified.
+
+Products never rise along a path, and a parent is numbered before its children, so with ties decided for the lower
+number the N - 1 best are a tree, and the trees of one (S, k) are nested in N. That makes the search over all triples
+exact at the price of one sort per (S, k).
+
+Where only ranks were measured, the drafter's confidence is taken to be the acceptance (a calibrated drafter that is as
+sure in every step as on average): the tree is then the same in every step, and what the engine gains by choosing anew
+is left out. `treeopt.acceptance.dynamic_trace` values the triples from recorded confidence instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+
+from treeopt.acceptance.model import PathModel
+from treeopt.arrays import FloatArray, IntArray
+from treeopt.errors import InputError, SearchError
+from treeopt.tree import DraftTree
+
+
+class Triple(NamedTuple):
+    """Drafter steps S, guesses per node k, and N verified tokens, root included."""
+
+    steps: int
+    topk: int
+    nodes: int
+
+
+def pool_size(steps: int, topk: int) -> int:
+    """How many candidates a tree can be chosen from: k + (steps - 1) k^2."""
+    return topk + (steps - 1) * topk**2
+
+
+@dataclass(frozen=True, kw_only=True)
+class TripleRule:
+    """What an engine accepts as a triple: the range of N for S steps of k guesses."""
+
+    engine: str
+    smallest: Callable[[int, int], int]
+    largest: Callable[[int, int], int]
+
+    def triples(self, limits: TripleLimits) -> Iterator[Triple]:
+        """All that the engine accepts within the limits, by (steps, topk, nodes)."""
+        for steps in range(1, limits.steps + 1):
+            for topk in range(1, limits.topk + 1):
+                largest = min(self.largest(steps, topk), limits.nodes)
+                for nodes in range(self.smallest(steps, topk), largest + 1):
+                    yield Triple(steps, topk, nodes)
+
+    def check(self, triple: Triple) -> None:
+        """Refuse what the engine would refuse, or fail on later.
+
+        Raises:
+            InputError: with the range that it accepts.
+        """
+        steps, topk, nodes = triple
+        if steps < 1 or topk < 1:
+            raise InputError(
+                f"{self.engine} cannot draft {steps} steps of {topk} guesses", hint="steps and guesses are 1 or more"
+            )
+        low, high = self.smallest(steps, topk), self.largest(steps, topk)
+        if not low <= nodes <= high:
+            wanted = f"{low}" if low == high else f"{low} to {high}"
+            raise InputError(
+                f"{self.engine} cannot verify {nodes} tokens with {steps} steps of {topk} guesses",
+                hint=f"N, the root included, must be {wanted}",
+            )
+
+
+# Own words for the engines' checks: sglang 0.5.23, `srt/speculative/spec_utils.py` and `srt/arg_groups/
+# speculative_hook.py`; TensorRT-LLM 1.3.0rc, `tensorrt_llm/llmapi/llm_args.py`; openvino-genai 2026.4.1,
+# `GenerationConfig`. SGLang does not check the upper end and fails at run time; it sets N = S + 1 where k is 1.
+# OpenVINO documents its upper end without checking it.
+SGLANG: Final = TripleRule(
+    engine="SGLang",
+    smallest=lambda steps, topk: steps + 1 if topk == 1 else 2,
+    largest=lambda steps, topk: pool_size(steps, topk) + 1,
+)
+TENSORRT_LLM: Final = TripleRule(
+    engine="TensorRT-LLM",
+    smallest=lambda steps, topk: steps + 1,
+    largest=lambda steps, topk: steps * topk + 1,
+)
+OPENVINO: Final = TripleRule(
+    engine="OpenVINO GenAI",
+    smallest=lambda steps, topk: steps + 1,
+    largest=lambda steps, topk: pool_size(steps, topk) + 1,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TripleLimits:
+    """The largest S, k and N that a search tries.
+
+    Raises:
+        SearchError: one that leaves nothing.
+    """
+
+    steps: int = 8
+    topk: int = 10
+    nodes: int = 64
+
+    def __post_init__(self) -> None:
+        if min(self.steps, self.topk) < 1 or self.nodes < 2:
+            raise SearchError(f"limits {self} leave no triple", hint="give 1 step, 1 guess and 2 nodes at least")
+
+    def within(self, *, depth: int, ranks: int) -> TripleLimits:
+        """The same, no deeper and no wider than the evidence."""
+        return TripleLimits(steps=min(self.steps, depth), topk=min(self.topk, ranks), nodes=self.nodes)
+
+
+class TripleValues(Protocol):
+    """Expected tokens of every triple that the evidence reaches."""
+
+    @property
+    def limits(self) -> TripleLimits:
+        """The triples that have a value."""
+
+    @property
+    def basis(self) -> str:
+        """What the values rest on, in a few words for a report."""
+
+    def tokens(self, steps: int, topk: int) -> FloatArray:
+        """`[limits.nodes + 1]` E by N; where N exceeds the pool it is that of the whole pool."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelValues:
+    """E of the trees that a drafter of confidence `draft` gets built, accepted as `accept` says."""
+
+    draft: PathModel
+    accept: PathModel
+    limits: TripleLimits
+
+    @classmethod
+    def of(cls, model: PathModel, limits: TripleLimits, *, draft: PathModel | None = None) -> ModelValues:
+        """From measured acceptance; without `draft` the drafter's confidence is taken to be the acceptance."""
+        draft = model if draft is None else draft
+        depth, ranks = min(model.depth, draft.depth), min(model.ranks, draft.ranks)
+        return cls(draft=draft, accept=model, limits=limits.within(depth=depth, ranks=ranks))
+
+    @property
+    def basis(self) -> str:
+        """See `TripleValues`."""
+        if self.draft is self.accept:
+            return "from ranks; the drafter's confidence is taken to be the acceptance, the same in every step"
+        return "from ranks and the drafter's mean confidence, the same in every step"
+
+    def tokens(self, steps: int, topk: int) -> FloatArray:
+        """See `TripleValues`."""
+        pool = candidates(self.draft, steps=steps, topk=topk, accept=self.accept)
+        best = pool.accepted[pool.order][: self.limits.nodes - 1]
+        tokens = np.concatenate([[0.0, 1.0], 1.0 + np.cumsum(best)])
+        return np.pad(tokens, (0, self.limits.nodes + 1 - len(tokens)), mode="edge")
+
+
+class Pool(NamedTuple):
+    """All candidates in the engine's numbering: `[n, S]` rank paths (-1 behind their end), `[n]` confidence and f."""
+
+    paths: IntArray
+    confidence: FloatArray
+    accepted: FloatArray
+
+    @property
+    def order(self) -> IntArray:
+        """`[n]` candidates by confidence, the lower number first among equals."""
+        return np.argsort(-self.confidence, kind="stable")
+
+
+def candidates(draft: PathModel, *, steps: int, topk: int, accept: PathModel | None = None) -> Pool:
+    """What the drafter lists in S steps of k guesses, level by level."""
+    accept = draft if accept is None else accept
+    beams = np.zeros((1, 0), dtype=np.int64)
+    confidence, accepted = np.ones(1), np.ones(1)
+    levels = []
+    for step in range(steps):
+        paths = np.concatenate([np.repeat(beams, topk, axis=0), np.tile(np.arange(topk), len(beams))[:, None]], axis=1)
+        value = (confidence[:, None] * _rows(draft, beams, topk)).ravel()
+        f = (accepted[:, None] * _rows(accept, beams, topk)).ravel()
+        levels.append(Pool(np.pad(paths, ((0, 0), (0, steps - step - 1)), constant_values=-1), value, f))
+        kept = np.argsort(-value, kind="stable")[:topk]
+        beams, confidence, accepted = paths[kept], value[kept], f[kept]
+    return Pool(*(np.concatenate(parts) for parts in zip(*levels, strict=True)))
+
+
+def _rows(model: PathModel, paths: IntArray, topk: int) -> FloatArray:
+    """`[n, k]` the model's rows below these paths, 0 beyond its depth and ranks."""
+    n, depth = paths.shape
+    rows = np.zeros((n, topk))
+    if depth < model.depth:
+        inside = (paths < model.ranks).all(axis=1)
+        width = min(topk, model.ranks)
+        rows[inside, :width] = model.conditional(paths[inside])[:, :width]
+    return rows
+
+
+def dynamic_tree_shape(draft: PathModel, triple: Triple) -> DraftTree:
+    """The tree that the engine builds from a drafter's confidence.
+
+    Guesses beyond the evidence's depth and ranks have no confidence: they only fill places that are left.
+
+    Raises:
+        InputError: a triple that no engine builds.
+    """
+    SGLANG.check(triple)
+    pool = candidates(draft, steps=triple.steps, topk=triple.topk)
+    chosen = pool.paths[pool.order[: triple.nodes - 1]].tolist()
+    return DraftTree(tuple(tuple(rank for rank in path if rank >= 0) for path in chosen))
+
+
+def triple_widths(steps: IntArray | int, topk: IntArray | int, *, levels: int) -> IntArray:
+    """`[..., levels]` nodes with children by depth: the root, then k beams in every further step, 0 behind the last.
+
+    Args:
+        steps: `[...]` S; 0 for nothing.
+        topk: `[...]` k.
+        levels: how many depths to list.
+
+    Source: sgl-project/sglang 0.5.23, `select_top_k_tokens`.
+    """
+    level = np.arange(levels)
+    beams = np.where(level == 0, 1, np.asarray(topk)[..., None])
+    return np.asarray(np.where(level < np.asarray(steps)[..., None], beams, 0), dtype=np.int64)

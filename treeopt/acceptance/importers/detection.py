@@ -1,0 +1,81 @@
+"""Which kind of evidence a file is, told from its contents in bounded memory."""
+
+from __future__ import annotations
+
+import itertools
+import zipfile
+from typing import Final
+
+from treeopt.acceptance.importers.kinds import KINDS, Kind
+from treeopt.acceptance.importers.mean import MEAN_PHRASE
+from treeopt.errors import InputError
+from treeopt.files.evidence_lines import SourceFile
+
+_HEAD_BYTES: Final = 4096
+
+# Files that people have at hand and that look like evidence, with what they are instead.
+_OTHERS: Final = {
+    b"format: treeopt.": "a treeopt file already: use it as it is",
+    b'"treeopt.': "a treeopt file already: use it as it is",
+    b'"acceptance_rate_per_pos"': "a configuration for vLLM: its rates were typed in, not measured by this file",
+    b"mc_sim_7b_63": "a list of draft trees, not a measurement",
+    b"--speculative-config": "a description of options, not a measurement",
+}
+
+
+def detect(file: SourceFile) -> Kind:
+    """The kind whose words the file contains.
+
+    Raises:
+        InputError: the file cannot be read, is empty, compressed or binary, or holds no evidence that is known.
+    """
+    chunks = file.chunks()
+    head = next(chunks, b"")
+    if not head:
+        raise file.error("the file is empty", hint="give the file that the engine wrote")
+    if binary := _binary_kind(file, head):
+        return binary
+    window = b""
+    for chunk in itertools.chain([head], chunks):
+        # Words may straddle two chunks, and a kind that comes first may have its words just behind another's.
+        window = window[-_HEAD_BYTES:] + chunk
+        if _kind_of(window) and (found := _kind_of(window + next(chunks, b""))):
+            return found
+    if MEAN_PHRASE.search(head.decode(errors="replace")):
+        return KINDS["mean"]
+    raise _unknown(file, head)
+
+
+def _kind_of(window: bytes) -> Kind | None:
+    return next((kind for kind in KINDS.values() if any(word in window for word in kind.words)), None)
+
+
+def _binary_kind(file: SourceFile, head: bytes) -> Kind | None:
+    if head.startswith(b"PK\x03\x04"):
+        return _zip_kind(file)
+    if head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05":
+        return KINDS["medusa-pt"]
+    if head.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ")):
+        raise file.error("the file is compressed", hint="uncompress it first")
+    if b"\0" in head[:_HEAD_BYTES]:
+        raise file.error("not a text file", hint="a log in UTF-16 (PowerShell's `>`) must be saved as UTF-8 first")
+    return None
+
+
+def _zip_kind(file: SourceFile) -> Kind:
+    try:
+        with zipfile.ZipFile(file.path) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        raise file.error("a damaged zip file", hint="copy it again") from None
+    if any(name.endswith(".npy") for name in names):
+        raise file.error("a trace (NPZ) is no import: it is used as it is", hint=f"--ranks {file.path}")
+    if not any(name.endswith("data.pkl") for name in names):
+        raise file.error("a zip file without evidence", hint="unpack it first")
+    return KINDS["medusa-pt"]
+
+
+def _unknown(file: SourceFile, head: bytes) -> InputError:
+    what = next((what for word, what in _OTHERS.items() if word in head), "nothing in it is known as evidence")
+    kinds = "; ".join(f"{kind.name} ({kind.what})" for kind in KINDS.values())
+    return file.error(what, hint=f"looked for: {kinds}. --kind forces one")

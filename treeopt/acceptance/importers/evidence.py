@@ -1,0 +1,80 @@
+"""What engines already write, as acceptance evidence: the entry that finds the right importer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from treeopt.acceptance.errors import EvidenceError
+from treeopt.acceptance.importers.detection import detect
+from treeopt.acceptance.importers.kinds import KINDS, Kind
+from treeopt.acceptance.importers.reading import Imported, Job, Reading, Source
+from treeopt.acceptance.position import MAX_DRAFT_TOKENS
+from treeopt.errors import FileFormatError, InputError, UnknownNameError
+from treeopt.files.evidence_lines import SourceFile
+
+
+def read_evidence(paths: Sequence[Path], kind: str | None = None, draft_tokens: int | None = None) -> Imported:
+    """Read files of one kind; two scrapes of a server are subtracted, other files stand side by side.
+
+    `kind` forces one of `KINDS`; `draft_tokens` is K, for files that do not say how many tokens they drafted.
+
+    Raises:
+        InputError: a file cannot be read, is of no known kind, or contradicts itself (with file, line and numbers).
+    """
+    files = [SourceFile(Path(path)) for path in paths]
+    if not files:
+        raise InputError("no file given", hint=f"kinds: {', '.join(KINDS)}")
+    if draft_tokens is not None and not 1 <= draft_tokens <= MAX_DRAFT_TOKENS:
+        raise InputError(f"{draft_tokens} draft tokens", hint=f"expected 1 to {MAX_DRAFT_TOKENS}")
+    found = _kind(files, kind)
+    reading = Reading()
+    for job in _jobs(files, found, draft_tokens):
+        reading += _read(found, job)
+    return Imported(
+        kind=found.name,
+        sources=tuple(_with_own_names(reading.sources)),
+        unplanned=reading.unplanned,
+        warnings=tuple(dict.fromkeys(reading.warnings)),
+    )
+
+
+def _kind(files: Sequence[SourceFile], name: str | None) -> Kind:
+    if name is not None:
+        if name not in KINDS:
+            raise UnknownNameError("kind of evidence", name, KINDS)
+        return KINDS[name]
+    kinds = [detect(file) for file in files]
+    for file, kind in zip(files, kinds, strict=True):
+        if kind != kinds[0]:
+            raise InputError(
+                f"{files[0].path} is {kinds[0].name}, {file.path} is {kind.name}",
+                hint="import files of one kind at a time, then merge the profiles",
+            )
+    return kinds[0]
+
+
+def _jobs(files: Sequence[SourceFile], kind: Kind, draft_tokens: int | None) -> list[Job]:
+    if not kind.subtracts or len(files) == 1:
+        return [Job(file=file, draft_tokens=draft_tokens) for file in files]
+    if len(files) > 2:
+        raise InputError(f"{len(files)} scrapes", hint="give one, or two to subtract the first from the second")
+    return [Job(file=files[1], earlier=files[0], draft_tokens=draft_tokens)]
+
+
+def _read(kind: Kind, job: Job) -> Reading:
+    try:
+        return kind.read(job)
+    except EvidenceError as error:
+        raise FileFormatError(f"{job.file.path}: {error}", hint=error.hint) from None
+
+
+def _with_own_names(sources: Sequence[Source]) -> Iterator[Source]:
+    """The sources, with a number behind every name that another one has too."""
+    seen: dict[str, int] = {}
+    for source in sources:
+        name = source.profile.name
+        seen[name] = seen.get(name, 0) + 1
+        again = f"{name}-{seen[name]}" if seen[name] > 1 else name
+        yield replace(source, profile=replace(source.profile, name=again))

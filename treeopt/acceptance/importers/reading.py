@@ -1,0 +1,165 @@
+"""What an importer hands back: rank profiles, what each supports, and what was found but cannot be planned from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from treeopt.acceptance.paths import PathCounts
+from treeopt.acceptance.position import MeanLength
+from treeopt.acceptance.profile import Conditions, Evidence, RankProfile
+from treeopt.acceptance.table import DepthRanks
+from treeopt.files.evidence_lines import SourceFile, sha256_of
+
+SERVED: Final = Conditions(sampling="draft-starts")  # a server counts where its drafts start
+_NAME_CHARS: Final = 120
+_COLLECT: Final = "`treeopt ranks collect` records the other guesses"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tally:
+    """What the engine counted, or said on average; None where it did not say. The mean counts the bonus token."""
+
+    draft_tokens: int | None = None
+    drafts: int | None = None
+    drafted_tokens: int | None = None
+    accepted_tokens: int | None = None
+    mean_accepted_length: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownSum:
+    """Ranks of one depth whose probabilities are known only together: no split of them is evidence."""
+
+    depth: int
+    first_rank: int
+    last_rank: int
+    probability: float
+
+    def __str__(self) -> str:
+        ranks = f"rank {self.first_rank}"
+        if self.last_rank > self.first_rank:
+            ranks = f"ranks {self.first_rank} to {self.last_rank} together"
+        return f"depth {self.depth}: {ranks} {self.probability:.4f}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """One speculative source found in a file: its evidence, and what stands beside it."""
+
+    profile: RankProfile
+    tally: Tally
+    known_sums: tuple[KnownSum, ...] = ()
+
+    @property
+    def supports(self) -> str:
+        """What can be planned from it, in a sentence."""
+        return supports(self.profile.evidence)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unplanned:
+    """A measured mean from which nothing can be planned, and why."""
+
+    name: str
+    mean_accepted_length: float
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: mean accepted length {self.mean_accepted_length:.4g}: {self.reason}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """All that one importer found."""
+
+    sources: tuple[Source, ...] = ()
+    unplanned: tuple[Unplanned, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def __add__(self, other: Reading) -> Reading:
+        return Reading(
+            sources=self.sources + other.sources,
+            unplanned=self.unplanned + other.unplanned,
+            warnings=self.warnings + other.warnings,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported:
+    """The evidence of one or more files of one kind."""
+
+    kind: str
+    sources: tuple[Source, ...]
+    unplanned: tuple[Unplanned, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def profiles(self) -> tuple[RankProfile, ...]:
+        """One rank profile per speculative source."""
+        return tuple(source.profile for source in self.sources)
+
+    @property
+    def supports(self) -> str:
+        """What can be planned from the files, in a sentence."""
+        return "; ".join(dict.fromkeys(source.supports for source in self.sources)) or "nothing can be planned from it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What an importer is asked to read: a file, the scrape to subtract from it, and K where the file lacks it."""
+
+    file: SourceFile
+    earlier: SourceFile | None = None
+    draft_tokens: int | None = None
+
+    def source(
+        self,
+        evidence: Evidence,
+        *,
+        label: str = "",
+        tally: Tally,
+        conditions: Conditions,
+        known_sums: tuple[KnownSum, ...] = (),
+        documents: int = 0,
+        note: str = "",
+    ) -> Source:
+        """A source whose profile is named after the file; the note says what every reader of a result must know."""
+        sums = f"ranks from {min(s.first_rank for s in known_sums)} on are known only as sums" if known_sums else ""
+        profile = RankProfile(
+            name=self.name(label),
+            evidence=evidence,
+            conditions=conditions,
+            sha256=self.sha256,
+            documents=documents,
+            note="; ".join(filter(None, [supports(evidence), sums, note])),
+        )
+        return Source(profile=profile, tally=tally, known_sums=known_sums)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of everything that is read."""
+        return sha256_of(filter(None, [self.earlier, self.file]))
+
+    def name(self, label: str) -> str:
+        """A profile name: the file's, and what tells its sources apart."""
+        words = f"{self.file.path.name.split('.')[0] or 'imported'} {label}"
+        return re.sub(r"[^\w.]+", "-", words).strip("-")[:_NAME_CHARS]
+
+
+def supports(evidence: Evidence) -> str:
+    """What can be planned from one evidence, in a sentence."""
+    if isinstance(evidence, PathCounts):
+        return f"trees up to {evidence.depth} deep with {evidence.ranks} guesses per node, from joint counts"
+    if isinstance(evidence, DepthRanks) and evidence.rates.shape[1] > 1:
+        depth, ranks = evidence.rates.shape
+        return f"trees up to {depth} deep with {ranks} guesses per node, taking the depths as independent"
+    if isinstance(evidence, MeanLength):
+        return (
+            f"chains up to {evidence.draft_tokens} deep, taking every draft as equally likely to be accepted, "
+            f"never widths: {_COLLECT}"
+        )
+    depth = len(evidence.rates) if isinstance(evidence, DepthRanks) else len(evidence.survival)
+    return f"chains up to {depth} deep, never widths: only the first guess was counted, {_COLLECT}"

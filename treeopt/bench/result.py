@@ -1,0 +1,217 @@
+"""Predicted beside measured, the difference split in two, and whether the plan kept its promise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from treeopt.acceptance.intervals import Interval
+from treeopt.bench.forecast import Forecast
+from treeopt.bench.sample import Drawn, Sample
+from treeopt.bench.ways import Way
+from treeopt.plan.bucket import Estimate
+from treeopt.planner.compare import Comparison, Verdict
+from treeopt.solve.result import Priced
+from treeopt.tree import DraftTree
+
+FORMAT: Final = "treeopt.bench/1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Residual:
+    """Natural logarithms of measured over predicted: tokens/s = E x 1 / step time, so the two parts sum to the whole.
+
+    An interval is over redrawn documents (of the evidence and of the run) and redrawn times.
+    """
+
+    acceptance: Estimate
+    cost: Estimate
+    total: Estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One way at one batch size; predictions are made at the context that the run had."""
+
+    batch: int
+    context: int
+    way: Way
+    predicted_tokens: Estimate
+    predicted: Priced
+    tokens: Estimate
+    step_time_s: Estimate
+    tokens_per_s: Estimate
+    residual: Residual
+    full_steps: int
+
+    @property
+    def tree(self) -> DraftTree:
+        """What was verified."""
+        return self.way.tree
+
+    @property
+    def tokens_agree(self) -> bool | None:
+        """Whether both E are within their errors of each other; None where there is no interval."""
+        found = self.residual.acceptance
+        return None if found.low is None or found.high is None else found.low <= 0.0 <= found.high
+
+    @property
+    def measured(self) -> Priced:
+        """The measured numbers in the form of the predicted ones."""
+        return Priced(
+            nodes=len(self.tree),
+            depth=self.tree.depth,
+            expected_tokens=self.tokens.value,
+            step_time_s=self.step_time_s.value,
+            tokens_per_s=self.tokens_per_s.value,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promise:
+    """The plan against one alternative at one batch size, as it was predicted and as it was measured."""
+
+    predicted: Comparison
+    measured: Comparison
+
+    @property
+    def kept(self) -> bool | None:
+        """At least as fast within noise, or not promised to be; None where no interval tells the noise."""
+        if self.measured.interval is None:
+            return None
+        return self.measured.verdict is not Verdict.WORSE or self.predicted.verdict is not Verdict.BETTER
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """A whole run.
+
+    Args:
+        setting: what ran, in words by name.
+        notes: what the reader must know.
+    """
+
+    setting: tuple[tuple[str, Any], ...]
+    cells: tuple[Cell, ...]
+    promises: tuple[Promise, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def kept(self) -> bool | None:
+        """Whether the plan was nowhere slower than it was said to be beside an alternative; None: not to be told."""
+        found = [promise.kept for promise in self.promises]
+        return False if False in found else None if None in found else True
+
+    def document(self) -> dict[str, Any]:
+        """The result as the value of its file, keys in their stable order."""
+        return {
+            "format": FORMAT,
+            "setting": dict(self.setting),
+            "kept": self.kept,
+            "cells": [_cell_document(cell) for cell in self.cells],
+            "promises": [_promise_document(promise) for promise in self.promises],
+            "notes": list(self.notes),
+        }
+
+
+def cell(way: Way, expected: Forecast, sample: Sample, drawn: Drawn) -> Cell:
+    """Put a prediction beside a measurement."""
+    rates = sample.batch * drawn.tokens / drawn.step_time_s
+    return Cell(
+        batch=sample.batch,
+        context=round(sample.context),
+        way=way,
+        predicted_tokens=expected.tokens,
+        predicted=expected.priced,
+        tokens=sample.estimate(sample.tokens_per_step, drawn.tokens),
+        step_time_s=sample.estimate(sample.step_time_s, drawn.step_time_s),
+        tokens_per_s=sample.estimate(sample.tokens_per_s, rates),
+        residual=_residual(expected, sample, drawn),
+        full_steps=sample.full_steps,
+    )
+
+
+def promise(ours: Cell, theirs: Cell, gain: Interval | None, predicted_gain: Interval | None, name: str) -> Promise:
+    """The plan's cell against another's; the intervals are of tokens/s over theirs, minus 1."""
+
+    def compared(plan: Priced, other: Priced, interval: Interval | None) -> Comparison:
+        return Comparison(
+            batch=ours.batch,
+            context=ours.context,
+            rival=name,
+            plan=plan,
+            other=other,
+            interval=interval,
+            unmeasured=0,
+        )
+
+    return Promise(
+        predicted=compared(ours.predicted, theirs.predicted, predicted_gain),
+        measured=compared(ours.measured, theirs.measured, gain),
+    )
+
+
+def _residual(expected: Forecast, sample: Sample, drawn: Drawn) -> Residual:
+    priced = expected.priced
+    acceptance = float(np.log(sample.tokens_per_step / priced.expected_tokens))
+    cost = float(np.log(priced.step_time_s / sample.step_time_s))
+    cost_drawn = np.log(priced.step_time_s / drawn.step_time_s)
+    if expected.drawn is None:
+        return Residual(
+            acceptance=Estimate(value=acceptance),
+            cost=sample.estimate(cost, cost_drawn),
+            total=Estimate(value=acceptance + cost),
+        )
+    # The evidence's redraws are centred on its replay; what the prediction adds to that moves all of them.
+    ratio = drawn.tokens / expected.drawn * (np.median(expected.drawn) / priced.expected_tokens)
+    return Residual(
+        acceptance=sample.estimate(acceptance, np.log(ratio)),
+        cost=sample.estimate(cost, cost_drawn),
+        total=sample.estimate(acceptance + cost, np.log(ratio) + cost_drawn),
+    )
+
+
+def _cell_document(found: Cell) -> dict[str, Any]:
+    return {
+        "batch": found.batch,
+        "context": found.context,
+        "ways": list(found.way.names),
+        "nodes": len(found.tree),
+        "depth": found.tree.depth,
+        "paths": [list(path) for path in found.tree.paths],
+        "predicted": {
+            "tokens_per_step": vars(found.predicted_tokens),
+            "step_time_s": found.predicted.step_time_s,
+            "tokens_per_s": found.predicted.tokens_per_s,
+        },
+        "measured": {
+            "tokens_per_step": vars(found.tokens),
+            "step_time_s": vars(found.step_time_s),
+            "tokens_per_s": vars(found.tokens_per_s),
+            "full_steps": found.full_steps,
+        },
+        "tokens_agree": found.tokens_agree,
+        "log_residual": {
+            "acceptance": vars(found.residual.acceptance),
+            "cost": vars(found.residual.cost),
+            "total": vars(found.residual.total),
+        },
+    }
+
+
+def _promise_document(found: Promise) -> dict[str, Any]:
+    def side(compared: Comparison) -> dict[str, Any]:
+        low, high = compared.interval or (None, None)
+        verdict = None if compared.interval is None else compared.verdict.value
+        return {"gain": {"value": compared.gain, "low": low, "high": high}, "verdict": verdict}
+
+    measured = found.measured
+    return {
+        "batch": measured.batch,
+        "against": measured.rival,
+        "predicted": side(found.predicted),
+        "measured": side(measured),
+        "kept": found.kept,
+    }

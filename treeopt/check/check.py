@@ -1,0 +1,126 @@
+"""A running plan against fresh metrics: is it active, does it accept what was planned, what does keeping it cost?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from treeopt.acceptance.replay import ALL_POSITIONS_FLATTER
+from treeopt.check.change import Verdict
+from treeopt.check.checks import above_bound, collapse, larger_accepts_less, moved, not_active
+from treeopt.check.comparing import compare_all
+from treeopt.check.matching import Candidates
+from treeopt.check.measured import Metrics, read_metrics
+from treeopt.check.regret import regret_of
+from treeopt.check.report import Compared, Finding, Report
+from treeopt.errors import InputError, TreeoptError
+from treeopt.plan.plan import Plan
+from treeopt.planner.inputs import Inputs, inputs_of
+
+__all__ = ["Metrics", "Report", "Verdict", "check_files", "check_plan", "read_metrics"]
+
+GATE: Final = 0.05
+
+
+def check_files(
+    plan: Plan,
+    paths: Sequence[Path],
+    *,
+    gate: float = GATE,
+    batch: int | None = None,
+    context: int | None = None,
+    kind: str | None = None,
+    draft_tokens: int | None = None,
+    ranks: str | None = None,
+) -> Report:
+    """Check a plan against metrics files; `ranks` says where its rank profile is now.
+
+    Raises:
+        InputError: a file cannot be read, the gate is no share, or the plan lacks that batch size or context.
+    """
+    metrics = read_metrics(paths, kind, draft_tokens)
+    inputs, lacking = None, []
+    try:
+        inputs = inputs_of(plan, ranks=ranks)
+    except TreeoptError as error:
+        if ranks is not None:
+            raise
+        lacking.append(f"what keeping the plan costs is not known: {error} ({error.hint})")
+    report = check_plan(plan, metrics, inputs, gate=gate, batch=batch, context=context)
+    return replace(report, notes=(*report.notes, *lacking))
+
+
+def check_plan(
+    plan: Plan,
+    metrics: Metrics,
+    inputs: Inputs | None = None,
+    *,
+    gate: float = GATE,
+    batch: int | None = None,
+    context: int | None = None,
+) -> Report:
+    """Everything that can be said of a running plan from its metrics.
+
+    Args:
+        plan: what was deployed.
+        metrics: what was counted since.
+        inputs: what the plan was made from, to price what keeping it costs; None leaves that out.
+        gate: the smallest change of E that matters, as a share.
+        batch: the batch size that the metrics are of, where they do not tell.
+        context: the context that they are of, for a plan with several.
+
+    Raises:
+        InputError: the gate is no share, or the plan lacks that batch size or context.
+    """
+    if not 0.0 < gate < 1.0:
+        raise InputError(f"a gate of {gate:g} is no share", hint="give the change that matters, such as 0.05")
+    candidates = Candidates.of(plan, batch=batch, context=context)
+    pairs = compare_all(plan, metrics.sources, candidates, gate)
+    compared = pairs.compared
+    if inputs is not None:
+        chains = all(bucket.tree.is_chain for bucket in plan.buckets)
+        priced = [regret_of(c, inputs, plan, chains_only=chains) for c in compared]
+        compared = tuple(replace(c, regret=r) for c, r in zip(compared, priced, strict=True))
+    findings = [
+        *not_active(metrics, candidates),
+        *_of_compared(compared, inputs),
+        *larger_accepts_less(metrics.sources, candidates, gate),
+        *collapse(metrics.windows, gate),
+    ]
+    return Report(
+        kind=metrics.kind,
+        gate=gate,
+        compared=compared,
+        findings=tuple(findings),
+        notes=(*metrics.warnings, *pairs.notes, *_flattered(plan), *_unclear(compared, gate)),
+    )
+
+
+def _of_compared(compared: Sequence[Compared], inputs: Inputs | None) -> list[Finding]:
+    """Above a bound says more than above the plan: one finding each."""
+    model = None if inputs is None else inputs.evidence.all_positions
+    bounded = list(above_bound(compared, model))
+    seen = {finding.where for finding in bounded}
+    return [*bounded, *(finding for finding in moved(compared) if finding.where not in seen)]
+
+
+def _flattered(plan: Plan) -> list[str]:
+    if dict(plan.ranks.facts).get("sampling") != "all-positions":
+        return []
+    return [f"the plan's ranks were {ALL_POSITIONS_FLATTER}: expect a fall"]
+
+
+def _unclear(compared: Sequence[Compared], gate: float) -> list[str]:
+    """Why a source cannot tell, once each."""
+    least: dict[str, float | None] = {}
+    for c in compared:
+        if c.verdict is Verdict.UNCLEAR:
+            least[c.source.name] = max(c.change.detectable or 0.0, least.get(c.source.name) or 0.0) or None
+    return [
+        f"{name}: too few documents, or no count of drafts, to tell chance from change: collect more"
+        if detectable is None
+        else f"{name}: a change of less than {detectable:.0%} may not show, the gate is {gate:.0%}: collect more drafts"
+        for name, detectable in least.items()
+    ]

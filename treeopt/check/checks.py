@@ -1,0 +1,159 @@
+"""What can be wrong with a running plan, one check each; every finding names the next step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+
+from treeopt.acceptance.model import PathModel
+from treeopt.check.bound import cover_bound
+from treeopt.check.change import Change, Verdict
+from treeopt.check.matching import Candidates, chain_survival, where
+from treeopt.check.measured import Measured, Metrics
+from treeopt.check.report import Compared, Finding, Kind
+from treeopt.check.windows import Window, pooled
+from treeopt.tree import DraftTree
+
+
+def not_active(metrics: Metrics, candidates: Candidates) -> Iterator[Finding]:
+    """Nothing was drafted, or something else than any tree of the plan."""
+    should = bool(candidates.speculating)
+    if metrics.drafted_nothing and should:
+        yield Finding(
+            kind=Kind.NOT_ACTIVE,
+            where=_all(candidates),
+            seen=f"no draft at all, the plan drafts {candidates.lengths} tokens per step",
+            next_step="start the engine with the plan's configuration; treeopt export says how to see that it is used",
+        )
+    lengths = {s.draft_tokens for s in metrics.sources if s.draft_tokens is not None and not candidates.that_draft(s)}
+    if lengths:
+        drafted = ", ".join(map(str, sorted(lengths)))
+        yield Finding(
+            kind=Kind.NOT_ACTIVE,
+            where=_all(candidates),
+            seen=f"{drafted} tokens drafted per step, the plan drafts {candidates.lengths if should else 'none here'}",
+            next_step="load the exported configuration; N counts the root in SGLang, not in vLLM or TensorRT-LLM"
+            if should
+            else "switch speculation off at these batch sizes, or search again if it should pay",
+        )
+
+
+def moved(compared: Sequence[Compared]) -> Iterator[Finding]:
+    """Acceptance above or below the plan's by more than the gate; or the top guesses alone where a tree should run."""
+    for c in compared:
+        if c.verdict is not Verdict.DRIFT:
+            continue
+        if _is_chain_instead(c):
+            yield Finding(
+                kind=Kind.NOT_ACTIVE,
+                where=where(c.bucket),
+                seen=f"{c.change.measured:.2f} tokens per step, as {c.bucket.tree.depth} top guesses alone would give",
+                next_step="the engine runs a chain, not the tree: see what it loads with treeopt export",
+            )
+            continue
+        fell = c.change.share < 0.0
+        most = c.most_changed
+        at = "" if most is None else f", most at depth {most.depth}: {most.planned:.3f} to {most.measured:.3f}"
+        yield Finding(
+            kind=Kind.ACCEPTANCE_FELL if fell else Kind.ACCEPTANCE_ROSE,
+            where=where(c.bucket),
+            seen=f"{c.change.measured:.2f} tokens per step, planned {c.change.planned:.2f}{at}",
+            next_step="collect ranks on today's traffic and search again: the best tree may be "
+            + ("smaller" if fell else "larger"),
+        )
+
+
+def above_bound(compared: Sequence[Compared], model: PathModel | None) -> Iterator[Finding]:
+    """More tokens per step than the tree can give at all, or than guesses of these ranks were ever right."""
+    for c in compared:
+        longest = c.bucket.tree.depth + 1
+        if c.change.measured > longest + 1e-9:
+            yield Finding(
+                kind=Kind.ABOVE_BOUND,
+                where=where(c.bucket),
+                seen=f"{c.change.measured:.2f} tokens per step, a tree of depth {longest - 1} gives {longest} at most",
+                next_step="a deeper tree runs than the plan's, or the bonus token is counted twice",
+            )
+            continue
+        bound = None if model is None or c.bucket.tree.is_chain else cover_bound(model, c.bucket.tree)
+        if (
+            bound is not None
+            and replace(c.change, planned=bound).verdict is Verdict.DRIFT
+            and c.change.measured > bound
+        ):
+            yield Finding(
+                kind=Kind.ABOVE_BOUND,
+                where=where(c.bucket),
+                seen=f"{c.change.measured:.2f} tokens per step, all guesses of these ranks were right for {bound:.2f}",
+                next_step="another drafter or an approximate rule (typical acceptance) runs: check both",
+            )
+
+
+def larger_accepts_less(sources: Sequence[Measured], candidates: Candidates, gate: float) -> Iterator[Finding]:
+    """A tree that holds another one accepts at least as much of the same traffic (greedy verification)."""
+    known = [(source, tree) for source in sources if (tree := _tree(source, candidates)) is not None]
+    for (a, small), (b, large) in combinations(sorted(known, key=lambda pair: len(pair[1])), 2):
+        if len(small) == len(large) or not set(small.paths) <= set(large.paths):
+            continue
+        assert a.length is not None
+        assert b.length is not None
+        change = Change(
+            planned=a.length, measured=b.length, planned_error=a.error, measured_error=b.error, gate=gate, comparisons=2
+        )
+        if a.error is not None and change.verdict is Verdict.DRIFT and change.share < 0.0:
+            yield Finding(
+                kind=Kind.LARGER_TREE_ACCEPTS_LESS,
+                where=f"{len(small)} and {len(large)} nodes",
+                seen=f"{b.length:.2f} tokens per step with {len(large)} nodes, {a.length:.2f} with {len(small)}",
+                next_step="the engine keeps the wrong KV after a step (TensorRT-LLM #10343), or traffic differs: run "
+                "treeopt verify, and use the smaller tree until then",
+            )
+
+
+def collapse(windows: Sequence[Window], gate: float) -> Iterator[Finding]:
+    """Acceptance after a pause of drafting against that before it, at the same draft length."""
+    off = [i for i, window in enumerate(windows) if window.is_off]
+    if not off:
+        return
+    before = [w for w in windows[: off[0]] if not w.is_off]
+    after = [w for w in windows[off[0] :] if not w.is_off]
+    for K in sorted({w.draft_tokens for w in before} & {w.draft_tokens for w in after}, key=lambda k: k or 0):
+        first, then = (pooled([w for w in part if w.draft_tokens == K]) for part in (before, after))
+        if first.error is None or then.error is None:
+            continue
+        change = Change(
+            planned=first.length, measured=then.length, planned_error=first.error, measured_error=then.error, gate=gate
+        )
+        if change.verdict is Verdict.DRIFT and change.share < 0.0:
+            yield Finding(
+                kind=Kind.COLLAPSE_AFTER_PAUSE,
+                where="all batch sizes" if K is None else f"K = {K}",
+                seen=f"{first.length:.2f} tokens per step until drafting stopped (line {windows[off[0]].line}), "
+                f"{then.length:.2f} since",
+                next_step="the drafter's state went stale (TensorRT-LLM #16888): draft one token at least at every "
+                "batch size",
+            )
+
+
+def _all(candidates: Candidates) -> str:
+    return where(candidates.every[0]) if len(candidates.every) == 1 else "all batch sizes"
+
+
+def _is_chain_instead(c: Compared) -> bool:
+    """Whether a bushy tree's counters look like those of its top guesses alone."""
+    tree = c.bucket.tree
+    if tree.is_chain or c.source.draft_tokens != tree.depth or not c.depths:
+        return False
+    chain = float(1.0 + chain_survival(c.bucket)[: len(c.depths)].sum())
+    return abs(c.change.measured / chain - 1.0) <= c.change.gate / 2.0
+
+
+def _tree(source: Measured, candidates: Candidates) -> DraftTree | None:
+    """The tree that a source counts: the plan's of that size, else a chain of K."""
+    if source.length is None or source.draft_tokens is None or source.shorter is not None:
+        return None
+    found = candidates.that_draft(source)
+    if len(found) == 1:
+        return found[0].tree
+    return DraftTree.chain(source.draft_tokens) if source.survival is not None else None

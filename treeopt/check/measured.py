@@ -1,0 +1,130 @@
+"""What a metrics file says about a running plan: tokens per step, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from treeopt.acceptance.conversions import survival_from_conditional
+from treeopt.acceptance.errors import NoDraftsError
+from treeopt.acceptance.importers import Source, read_evidence
+from treeopt.acceptance.paths import PathCounts
+from treeopt.acceptance.position import PositionSurvival
+from treeopt.acceptance.profile import RankProfile, load_profile
+from treeopt.acceptance.shard_files import is_trace
+from treeopt.acceptance.table import DepthRanks
+from treeopt.arrays import FloatArray
+from treeopt.check.change import length_error
+from treeopt.check.windows import Window, pooled, read_windows
+from treeopt.files.evidence_lines import SourceFile
+
+_MIXED: Final = 0.99  # fewer drafted tokens than this share of drafts x K: some drafts were shorter
+_HEAD_BYTES: Final = 4096
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Measured:
+    """One source of a metrics file.
+
+    Args:
+        name: what the importer called it.
+        draft_tokens: K, the tokens drafted per step; None where the file does not say.
+        drafts: how many steps; None where the file does not count them.
+        length: mean accepted length, the bonus token counted; None where only ranks were measured.
+        survival: `[K]` probability of being accepted to each depth, or None.
+        error: standard error of `length`, where the file allows one.
+        shorter: mean tokens per draft where some drafts were shorter than K, else None.
+        ranks: evidence of single ranks, from which E of any tree follows, or None.
+    """
+
+    name: str
+    draft_tokens: int | None = None
+    drafts: float | None = None
+    length: float | None = None
+    survival: FloatArray | None = None
+    error: float | None = None
+    shorter: float | None = None
+    ranks: RankProfile | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metrics:
+    """All that the files hold; `drafted_nothing` is true where they count steps but no draft."""
+
+    kind: str
+    sources: tuple[Measured, ...]
+    windows: tuple[Window, ...]
+    drafted_nothing: bool
+    warnings: tuple[str, ...]
+
+
+def read_metrics(paths: Sequence[Path], kind: str | None = None, draft_tokens: int | None = None) -> Metrics:
+    """Read what any importer reads, a rank profile or a trace; two scrapes of one server are subtracted.
+
+    Raises:
+        InputError: a file cannot be read, or is no evidence.
+    """
+    if len(paths) == 1 and _is_profile(paths[0]):
+        profile = load_profile(paths[0])
+        return Metrics(
+            kind=profile.kind, sources=(of_profile(profile),), windows=(), drafted_nothing=False, warnings=()
+        )
+    try:
+        imported = read_evidence(paths, kind, draft_tokens)
+    except NoDraftsError:
+        return Metrics(kind=kind or "metrics", sources=(), windows=(), drafted_nothing=True, warnings=())
+    windows = tuple(w for path in paths for w in read_windows(SourceFile(path), imported.kind))
+    sources = [_measured(source) for source in imported.sources]
+    sources += [Measured(name=u.name, length=u.mean_accepted_length) for u in imported.unplanned]
+    return Metrics(
+        kind=imported.kind,
+        sources=tuple(_with_error(source, windows, alone=len(sources) == 1) for source in sources),
+        windows=windows,
+        drafted_nothing=not sources and all(window.is_off for window in windows),
+        warnings=imported.warnings,
+    )
+
+
+def _is_profile(path: Path) -> bool:
+    if is_trace(path):
+        return True
+    try:
+        with path.open("rb") as file:
+            return b"treeopt.ranks/" in file.read(_HEAD_BYTES)
+    except OSError:
+        return False  # the importer says what is wrong
+
+
+def _measured(source: Source) -> Measured:
+    tally, known = source.tally, of_profile(source.profile)
+    mean = tally.drafted_tokens / tally.drafts if tally.drafted_tokens is not None and tally.drafts else None
+    is_shorter = mean is not None and known.draft_tokens is not None and mean < _MIXED * known.draft_tokens
+    return replace(known, draft_tokens=tally.draft_tokens, shorter=mean if is_shorter else None)
+
+
+def of_profile(profile: RankProfile) -> Measured:
+    """A rank profile as a measurement: a chain's counts as its length, several ranks as they are."""
+    evidence = profile.evidence
+    if isinstance(evidence, DepthRanks) and evidence.rates.shape[1] == 1:  # a chain's counts in another form
+        evidence = PositionSurvival(survival=survival_from_conditional(evidence.rates[:, 0]), drafts=evidence.trials)
+    if isinstance(evidence, DepthRanks | PathCounts):
+        return Measured(name=profile.name, drafts=evidence.trials, ranks=profile)
+    return Measured(
+        name=profile.name,
+        draft_tokens=len(evidence.survival),
+        drafts=evidence.drafts,
+        length=evidence.mean_accepted_length,
+        survival=evidence.survival if isinstance(evidence, PositionSurvival) else None,
+        # A mean alone has the variance of drafts that are accepted alike at every depth, which is near enough.
+        error=None if evidence.drafts is None else length_error(evidence.survival, evidence.drafts),
+    )
+
+
+def _with_error(source: Measured, windows: Sequence[Window], *, alone: bool) -> Measured:
+    """The source with the error that the spread of its windows shows, where that is larger than its counts tell."""
+    own = [w for w in windows if not w.is_off and (alone or w.draft_tokens == source.draft_tokens)]
+    if source.length is None or not own or (spread := pooled(own).error) is None:
+        return source
+    return replace(source, error=max(spread, source.error or 0.0))

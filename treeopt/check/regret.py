@@ -1,0 +1,92 @@
+"""What keeping the old tree costs: the search repeated under the acceptance that was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from treeopt.acceptance.conversions import conditional_from_survival
+from treeopt.acceptance.model import ModelOver, PathModel
+from treeopt.arrays import FloatArray, IntArray
+from treeopt.check.matching import planned_survival
+from treeopt.check.report import Compared, Regret
+from treeopt.cost.base import StepCost
+from treeopt.plan.plan import Plan
+from treeopt.planner.inputs import Inputs
+from treeopt.solve.problem import Question, parse_objective
+from treeopt.solve.result import Priced
+from treeopt.solve.search import price_tree, search
+
+
+@dataclass(frozen=True)
+class Scaled(ModelOver):
+    """A path model with every guess of a depth made likelier or less likely by one factor, `[D]` by depth.
+
+    Counters of a running tree tell acceptance by depth, not by rank: that all ranks of a depth changed alike is this
+    model's assumption. Depths beyond the factors take the last one.
+    """
+
+    factors: FloatArray
+
+    def conditional(self, paths: IntArray) -> FloatArray:
+        """The model's rows by the depth's factor, no row above 1 in all."""
+        rows = self.model.conditional(paths) * self.factors[min(paths.shape[1], len(self.factors) - 1)]
+        return np.asarray(rows / np.maximum(rows.sum(axis=1, keepdims=True), 1.0))
+
+
+def regret_of(compared: Compared, inputs: Inputs, plan: Plan, *, chains_only: bool) -> Regret:
+    """The bucket's tree against the best one (or chain) within the plan's caps, at its largest batch and context.
+
+    Raises:
+        InputError: an objective that is not known.
+    """
+    bucket = compared.bucket
+    model = _fresh(compared, inputs)
+    question = Question(
+        batches=(bucket.batch_max,),
+        context=bucket.context_max,
+        limits=plan.limits,
+        budget_tokens=plan.budget_tokens,
+        latency=plan.latency,
+        objective=parse_objective(plan.objective),
+    )
+    kept = price_tree(bucket.tree, model, inputs.cost, batch=bucket.batch_max, context=bucket.context_max)
+    best = _best(question, model, inputs.cost, chains_only=chains_only)
+    return Regret(
+        kept_tokens_per_s=kept.tokens_per_s,
+        best_tokens_per_s=max(best.tokens_per_s, kept.tokens_per_s),
+        nodes=best.nodes,
+        depth=best.depth,
+    )
+
+
+def _best(question: Question, model: PathModel, cost: StepCost, *, chains_only: bool) -> Priced:
+    choice = search(question, model, cost)[0]
+    if not chains_only:
+        return choice.best
+    return max(choice.chain, choice.plain, key=lambda option: option.tokens_per_s)
+
+
+def _fresh(compared: Compared, inputs: Inputs) -> PathModel:
+    """Acceptance as it is now: measured ranks as they are, a tree's depths or its mean by scaling the plan's ranks."""
+    if compared.source.ranks is not None:
+        return compared.source.ranks.model()
+    model = inputs.evidence.model_under(compared.bucket.tree)
+    if compared.depths:
+        pairs = [(d.planned, d.measured) for d in compared.depths]
+        return Scaled(model, np.array([m / p if p > 0.0 else 1.0 for p, m in pairs]))
+    return Scaled(model, np.array([_factor(planned_survival(compared.bucket), compared.change.measured)]))
+
+
+def _factor(survival: FloatArray, length: float) -> float:
+    """The one factor on every depth's acceptance under which E is the measured length."""
+    from scipy.optimize import brentq  # only where a mean is all there is
+
+    conditional = conditional_from_survival(survival)
+
+    def excess(factor: float) -> float:
+        return float(1.0 + np.cumprod(np.minimum(conditional * factor, 1.0)).sum()) - length
+
+    highest = 1.0 / max(float(conditional[conditional > 0.0].min(initial=1.0)), 1e-9)
+    return highest if excess(highest) <= 0.0 else float(brentq(excess, 0.0, highest))

@@ -1,0 +1,96 @@
+"""What a check of a running plan found, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from treeopt.check.change import Change, Verdict
+from treeopt.check.measured import Measured
+from treeopt.plan.bucket import Bucket
+
+
+class Kind(StrEnum):
+    """What can be wrong with a running plan."""
+
+    NOT_ACTIVE = "plan not active"
+    ACCEPTANCE_FELL = "acceptance fell"
+    ACCEPTANCE_ROSE = "acceptance rose"
+    ABOVE_BOUND = "length above its bound"
+    LARGER_TREE_ACCEPTS_LESS = "larger tree accepts less"
+    COLLAPSE_AFTER_PAUSE = "collapse after a pause"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that is wrong: where, what was seen, and what to do next."""
+
+    kind: Kind
+    where: str
+    seen: str
+    next_step: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepthChange:
+    """Acceptance at one depth given the one before it, as planned and as measured."""
+
+    depth: int
+    planned: float
+    measured: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regret:
+    """What keeping a bucket's tree costs under the fresh acceptance: it against the best tree now.
+
+    `loss` is the share of tokens/s; the best tree has `nodes` nodes and `depth`, 1 and 0 being plain decoding.
+    """
+
+    kept_tokens_per_s: float
+    best_tokens_per_s: float
+    nodes: int
+    depth: int
+
+    @property
+    def loss(self) -> float:
+        """The share of tokens/s that the old tree loses."""
+        return max(0.0, 1.0 - self.kept_tokens_per_s / self.best_tokens_per_s)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Compared:
+    """One source against one bucket; `depths` are those compared, empty where only means were known."""
+
+    bucket: Bucket
+    source: Measured
+    change: Change
+    depths: tuple[DepthChange, ...] = ()
+    regret: Regret | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of E."""
+        return self.change.verdict
+
+    @property
+    def most_changed(self) -> DepthChange | None:
+        """The depth whose acceptance changed by the largest share."""
+        known = [d for d in self.depths if d.planned > 0.0]
+        return max(known, key=lambda d: abs(d.measured / d.planned - 1.0), default=None)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Report:
+    """Everything that was compared and found; `notes` say what could not be checked and why."""
+
+    kind: str
+    gate: float
+    compared: tuple[Compared, ...]
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def drifted(self) -> bool:
+        """Whether anything is wrong."""
+        return bool(self.findings)

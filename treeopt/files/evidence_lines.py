@@ -1,0 +1,243 @@
+"""Evidence files, read in bounded memory, with the line of everything that is said about them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import yaml
+
+from treeopt.errors import FileFormatError, InputError
+from treeopt.files.documents import Document, Field, os_error
+
+CHUNK_BYTES: Final = 1 << 20
+MAX_LINE_BYTES: Final = 16 << 20
+MAX_DOCUMENT_BYTES: Final = 64 << 20
+MAX_COUNT: Final = 2.0**53  # counts beyond this are not whole numbers in a float
+
+# Finding the line of a JSON value parses the text a second time with a slow parser; not worth it beyond this size.
+_MAX_LOCATED_CHARS: Final = 1 << 20
+
+
+class Place(Protocol):
+    """Somewhere in a file that an error can point at."""
+
+    def error(self, message: str, *, hint: str) -> FileFormatError:
+        """An error that names the file and, where it is known, the line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One line of a text file, without its end; the last one may be cut off."""
+
+    name: str
+    number: int
+    text: str
+    complete: bool
+
+    def error(self, message: str, *, hint: str) -> FileFormatError:
+        """An error at this line."""
+        return FileFormatError(f"{self.name}:{self.number}: {message}", hint=hint)
+
+    def number_after(self, label: str) -> float | None:
+        """The plain decimal number that follows the label's first occurrence; None without both."""
+        found = re.search(re.escape(label) + r"\s*(\d{1,15}(?:\.\d{1,18})?)(?![\d.]*\d)", self.text)
+        return None if found is None else float(found[1])
+
+    def numbers_after(self, label: str) -> list[float]:
+        """The comma-separated decimal numbers that follow the label."""
+        found = re.search(re.escape(label) + r"\s*\(?((?:\d{1,15}(?:\.\d{1,18})?(?:,\s*)?)+)", self.text)
+        return [] if found is None else [float(x) for x in re.findall(r"\d+(?:\.\d+)?", found[1])]
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file that may hold evidence."""
+
+    path: Path
+
+    def error(self, message: str, *, hint: str) -> FileFormatError:
+        """An error about the whole file."""
+        return FileFormatError(f"{self.path}: {message}", hint=hint)
+
+    def chunks(self) -> Iterator[bytes]:
+        """The bytes of the file, one piece at a time."""
+        with self._opened(), self.path.open("rb") as file:
+            while chunk := file.read(CHUNK_BYTES):
+                yield chunk
+
+    def lines(self) -> Iterator[Line]:
+        """The lines of the file; bytes that are no UTF-8 are replaced, since logs hold terminal noise.
+
+        Raises:
+            FileFormatError: a line that is too long for a text file.
+        """
+        with self._opened(), self.path.open("rb") as file:
+            number = 0
+            while raw := file.readline(MAX_LINE_BYTES + 1):
+                number += 1
+                if len(raw) > MAX_LINE_BYTES:
+                    raise self._too_large(f"line {number} is longer than {MAX_LINE_BYTES >> 20} MiB")
+                text = raw.decode(errors="replace").rstrip("\r\n")
+                yield Line(name=str(self.path), number=number, text=text, complete=raw.endswith(b"\n"))
+
+    def text(self) -> str:
+        """The whole file, if it is not too large to be held in memory."""
+        with self._opened(), self.path.open("rb") as file:
+            raw = file.read(MAX_DOCUMENT_BYTES + 1)
+        if len(raw) > MAX_DOCUMENT_BYTES:
+            raise self._too_large(f"larger than {MAX_DOCUMENT_BYTES >> 20} MiB")
+        return raw.decode(errors="replace")
+
+    def records(self) -> Iterator[Document]:
+        """The JSON values of the file: one per line, or one in all.
+
+        Raises:
+            FileFormatError: text that is not JSON, or ends too early, with its line.
+        """
+        lines = (line for line in self.lines() if line.text.strip())
+        first = next(lines, None)
+        if first is None:
+            raise self.error("the file is empty", hint="give the file that the engine wrote")
+        try:
+            _loads(first.text)
+        except json.JSONDecodeError:
+            yield self._document()
+            return
+        yield _record(first)
+        yield from map(_record, lines)
+
+    def _document(self) -> Document:
+        text = self.text()
+        try:
+            return LocatedDocument(name=str(self.path), text=text, value=_loads(text))
+        except json.JSONDecodeError as error:
+            raise FileFormatError(
+                f"{self.path}:{error.lineno}: not valid JSON: {error.msg}",
+                hint="give the whole file, one JSON value or one per line",
+            ) from None
+
+    def _too_large(self, message: str) -> FileFormatError:
+        return self.error(message, hint="give the engine's own output, one JSON value or log message per line")
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise os_error(error, self.path, what="evidence file", verb="read") from error
+
+
+class LocatedDocument(Document):
+    """A document whose errors leave out the line where YAML, which finds it, cannot read the text that JSON could."""
+
+    def error(self, message: str, *keys: str | int, hint: str) -> FileFormatError:
+        """An error that names the line of the value under `keys` if it can be found."""
+        if len(self.text) <= _MAX_LOCATED_CHARS:
+            with contextlib.suppress(yaml.YAMLError, RecursionError):
+                return super().error(message, *keys, hint=hint)
+        return FileFormatError(f"{self.name}: {message}", hint=hint)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Record(Document):
+    """One line of a JSONL file."""
+
+    line: int
+
+    def error(self, message: str, *keys: str | int, hint: str) -> FileFormatError:
+        return FileFormatError(f"{self.name}:{self.line}: {message}", hint=hint)
+
+
+def sha256_of(files: Iterable[SourceFile]) -> str:
+    """Hash of the bytes of all the files, one after the other."""
+    digest = hashlib.sha256()
+    for file in files:
+        for chunk in file.chunks():
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def find_mappings(document: Document, key: str) -> Iterator[Field]:
+    """The mappings that hold the key, however deep, in the order of the file: engines nest one report differently."""
+    pending = [document.root] if isinstance(document.value, dict | list) else []
+    while pending:
+        field = pending.pop()
+        if isinstance(field.value, dict) and key in field.value:
+            yield field
+        pending.extend(reversed(_nested(field)))
+
+
+def _nested(field: Field) -> list[Field]:
+    pairs = field.value.items() if isinstance(field.value, dict) else enumerate(field.value)
+    return [
+        Field(document=field.document, keys=(*field.keys, key), value=value)
+        for key, value in pairs
+        if isinstance(value, dict | list)
+    ]
+
+
+def first_of(field: Field, *keys: str) -> Field:
+    """The field under the first key that is there and not null: engines rename what they write."""
+    for key in keys:
+        if field.mapping().get(key) is not None:
+            return field.get(key)
+    return field.get(keys[0])
+
+
+def has(field: Field, *keys: str) -> bool:
+    """Whether any of the keys is there and not null."""
+    return any(field.mapping().get(key) is not None for key in keys)
+
+
+def count(field: Field) -> int:
+    """A count: whole, and not negative."""
+    return field.integer(low=0, high=MAX_COUNT)
+
+
+def bars(field: Field) -> list[int]:
+    """A histogram over 0, 1, ...: a list, or a mapping from the number to its count."""
+    if not isinstance(field.value, dict):
+        return [count(bar) for bar in field.items()]
+    histogram = [0] * (1 + max((_index(field, key) for key in field.mapping()), default=-1))
+    for key in field.mapping():
+        histogram[_index(field, key)] += count(field.get(key))
+    return histogram
+
+
+def _index(field: Field, key: str) -> int:
+    if not (key.isascii() and key.isdigit() and len(key) < 5):
+        raise field.error(f"'{key}' is no number of tokens", hint="a histogram is keyed by whole numbers from 0")
+    return int(key)
+
+
+def require(found: bool, file: SourceFile, wanted: str) -> None:
+    """Refuse a file that holds nothing of what its kind is read for.
+
+    Raises:
+        InputError: nothing was found.
+    """
+    if not found:
+        raise InputError(f"{file.path}: no {wanted} found", hint="check the file, or drop --kind to have it detected")
+
+
+def _record(line: Line) -> Document:
+    try:
+        return _Record(name=line.name, text=line.text, value=_loads(line.text), line=line.number)
+    except json.JSONDecodeError as error:
+        what = "not valid JSON" if line.complete else "the file ends in the middle of a JSON value"
+        raise line.error(f"{what}: {error.msg}", hint="give the whole file, one JSON value per line") from None
+
+
+def _loads(text: str) -> Any:
+    """JSON, with numbers that are too long to be counts as floats, which checks refuse."""
+    try:
+        return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < 20 else float(digits))
+    except RecursionError:
+        raise json.JSONDecodeError("nested too deeply", "", 0) from None

@@ -1,0 +1,1 @@
+"""The plan: one draft per range of batch sizes with its evidence, and its file."""

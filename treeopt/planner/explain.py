@@ -1,0 +1,244 @@
+"""Why a plan's tree has the size it has: every node's gain against its price, and what would flip the answer.
+
+The nodes come best first, so every prefix is the best of its size among the tree's own nodes. A node raises tokens/s
+where its f exceeds E x (price / step time), both before it joins: the rest of the step has to wait for it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from treeopt.acceptance.model import PathModel, path_probabilities
+from treeopt.cost.base import StepCost
+from treeopt.cost.terms import ExpertVisits, Term
+from treeopt.plan.bucket import Bucket, CostSensitivity, sensitivity_document
+from treeopt.plan.plan import Plan
+from treeopt.planner.inputs import Inputs
+from treeopt.planner.reasons import cliff
+from treeopt.planner.sensitivity import TermedCost, cost_sensitivity, step_terms
+from treeopt.solve.best_trees import Limits
+from treeopt.solve.problem import Objective, Point, Question
+from treeopt.solve.result import Choice, Priced, RunnerUp
+from treeopt.solve.search import price_tree, search
+from treeopt.tree import DraftTree, RankPath
+
+FORMAT: Final = "treeopt.explain/1"
+# The nodes that follow the tree's own are priced up to this size, or so many of them.
+_SIZES: Final = 64
+_NEXT: Final = 8
+
+
+class Growth(NamedTuple):
+    """What one node adds to one term of the step."""
+
+    term: str
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Addition:
+    """One more node per request: its gain f, and the step with it.
+
+    `needed_f` is the gain from which on it raises tokens/s; `chosen` says whether the plan's tree has it. `growth` are
+    the terms that grow, the largest first, `visits` the experts that a layer's tokens visit (None without experts).
+    """
+
+    path: RankPath
+    chosen: bool
+    f: float
+    needed_f: float
+    price_s: float
+    option: Priced
+    growth: tuple[Growth, ...]
+    visits: ExpertVisits | None
+
+    @property
+    def pays(self) -> bool:
+        """Whether it alone raises tokens/s."""
+        return self.f > self.needed_f
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """A bucket's tree at one batch size and context.
+
+    `additions` are its nodes, best first, then those that would come next. `best` is the best choice for this batch
+    size and context alone, whatever an engine loads; `sensitivity` is None where the step time does not come in terms,
+    `cliff` where the step is not beside a jump of its time.
+    """
+
+    point: Point
+    bucket: Bucket
+    choice: Priced
+    plain: Priced
+    plain_visits: ExpertVisits | None
+    best: Priced
+    additions: tuple[Addition, ...]
+    sensitivity: CostSensitivity | None
+    cliff: str | None = None
+
+    @property
+    def stop(self) -> Addition | None:
+        """The first node that the tree does not have, if any follows."""
+        return next((a for a in self.additions if not a.chosen), None)
+
+    @property
+    def peak(self) -> Priced:
+        """The fastest of plain decoding and all sizes listed."""
+        return max((self.plain, *(a.option for a in self.additions)), key=lambda option: option.tokens_per_s)
+
+
+def explanation_document(explanation: Explanation) -> dict[str, Any]:
+    """The explanation as a `treeopt.explain/1` document."""
+    e, sensitivity = explanation, explanation.sensitivity
+    return {
+        "format": FORMAT,
+        "batch": e.point.batch,
+        "context": e.point.context,
+        "bucket": {
+            "batch": {"min": e.bucket.batch_min, "max": e.bucket.batch_max},
+            "context": {"min": e.bucket.context_min, "max": e.bucket.context_max},
+        },
+        "speculate": e.bucket.speculate,
+        "choice": asdict(e.choice),
+        "plain": asdict(e.plain),
+        "best_here": asdict(e.best),
+        "peak": asdict(e.peak),
+        "plain_experts": None if e.plain_visits is None else e.plain_visits._asdict(),
+        "nodes": [_addition_document(a) for a in e.additions],
+        "cliff": e.cliff,
+        "cost_sensitivity": None if sensitivity is None else sensitivity_document(sensitivity),
+    }
+
+
+def _addition_document(a: Addition) -> dict[str, Any]:
+    return {
+        "path": list(a.path),
+        "chosen": a.chosen,
+        "f": a.f,
+        "needed_f": a.needed_f,
+        "pays": a.pays,
+        "price_s": a.price_s,
+        **asdict(a.option),
+        "growth": {g.term: g.seconds for g in a.growth},
+        "experts": None if a.visits is None else a.visits._asdict(),
+    }
+
+
+@runtime_checkable
+class _Routed(Protocol):
+    def visits(self, tokens: int) -> ExpertVisits | None:
+        """Distinct experts that a layer's tokens are expected to visit."""
+
+
+def explain(plan: Plan, inputs: Inputs, *, batch: int, context: int | None = None) -> Explanation:
+    """Price the plan's tree for a batch size node by node, from the plan's own evidence.
+
+    `context` defaults to the longest of the bucket's.
+
+    Raises:
+        InputError: the plan was not made for that batch size or context.
+    """
+    bucket = plan.bucket_for(batch, context)
+    point = Point(batch, bucket.context_max if context is None else context)
+    ranks, cost = inputs.evidence.model_under(bucket.draft), inputs.cost
+    question = Question(
+        batches=(batch,),
+        context=point.context,
+        limits=plan.limits,
+        objective=Objective(plan.objective),
+        budget_tokens=plan.budget_tokens,
+        latency=plan.latency,
+    )
+    (alone,) = search(question, ranks, cost)
+    choice = _as_choice(bucket.tree, alone, price_tree(bucket.tree, ranks, cost, batch=batch, context=point.context))
+    return Explanation(
+        point=point,
+        bucket=bucket,
+        choice=choice.best,
+        plain=choice.plain,
+        plain_visits=_visits(cost, batch),
+        best=alone.best,
+        additions=tuple(_additions(bucket.tree, ranks, plan.limits, cost, point)),
+        sensitivity=cost_sensitivity(choice, question, ranks, cost),
+        cliff=cliff(cost, batch * len(bucket.tree)),
+    )
+
+
+def _as_choice(tree: DraftTree, alone: Choice, priced: Priced) -> Choice:
+    """The choice of a point as if the search had found `tree`; what it did find is the runner-up."""
+    if tree == alone.tree:
+        return alone
+    loss = 1.0 - alone.best.tokens_per_s / priced.tokens_per_s
+    return replace(alone, tree=tree, best=priced, runner_up=RunnerUp(draft=alone.draft, option=alone.best, loss=loss))
+
+
+def _additions(tree: DraftTree, ranks: PathModel, limits: Limits, cost: StepCost, point: Point) -> Iterator[Addition]:
+    own = path_probabilities(ranks, tree)
+    order = 1 + np.argsort(-own[1:], kind="stable")
+    nodes = [(tree.nodes[i], float(own[i])) for i in order.tolist()]
+    nodes += _following(tree, ranks, limits, max(_SIZES - len(tree), _NEXT))
+    paths: list[RankPath] = []
+    before = price_tree(DraftTree(()), ranks, cost, batch=point.batch, context=point.context)
+    for path, f in nodes:
+        smaller = DraftTree(tuple(paths))
+        paths.append(path)
+        larger = DraftTree(tuple(paths))
+        option = price_tree(larger, ranks, cost, batch=point.batch, context=point.context)
+        price_s = option.step_time_s - before.step_time_s
+        yield Addition(
+            path=path,
+            chosen=len(larger) <= len(tree),
+            f=f,
+            needed_f=before.expected_tokens * price_s / before.step_time_s,
+            price_s=price_s,
+            option=option,
+            growth=_growth(smaller, larger, cost, point),
+            visits=_visits(cost, point.batch * len(larger)),
+        )
+        before = option
+
+
+def _following(tree: DraftTree, ranks: PathModel, limits: Limits, count: int) -> list[tuple[RankPath, float]]:
+    """The likeliest nodes that the tree could grow next within all caps but that on nodes, with their f."""
+    known = set(tree.nodes)
+    children = Counter(path[:-1] for path in tree.paths)
+    found: list[tuple[RankPath, float]] = []
+    waiting: list[tuple[float, int, RankPath]] = []
+
+    def offer(path: RankPath, f: float) -> None:
+        if len(path) >= limits.depth_for(ranks):
+            return
+        row = f * ranks.conditional(np.array(path, dtype=np.int64).reshape(1, len(path)))[0, : limits.max_ranks]
+        for rank in np.flatnonzero(row > 0.0).tolist():
+            if (*path, rank) not in known:
+                heapq.heappush(waiting, (-float(row[rank]), len(path) + 1, (*path, rank)))
+
+    for path, f in zip(tree.nodes, path_probabilities(ranks, tree).tolist(), strict=True):
+        offer(path, f)
+    while waiting and len(found) < count:
+        loss, _, path = heapq.heappop(waiting)
+        if limits.max_children is not None and children[path[:-1]] >= limits.max_children:
+            continue
+        children[path[:-1]] += 1
+        found.append((path, -loss))
+        offer(path, -loss)
+    return found
+
+
+def _growth(smaller: DraftTree, larger: DraftTree, cost: StepCost, point: Point) -> tuple[Growth, ...]:
+    if not isinstance(cost, TermedCost):
+        return ()
+    less, more = step_terms(cost, smaller, point), step_terms(cost, larger, point)
+    grown = [Growth(term.value, more.of(term) - less.of(term)) for term in Term]
+    return tuple(sorted((g for g in grown if g.seconds != 0.0), key=lambda g: -abs(g.seconds)))
+
+
+def _visits(cost: StepCost, tokens: int) -> ExpertVisits | None:
+    return cost.visits(tokens) if isinstance(cost, _Routed) else None

@@ -1,0 +1,32 @@
+"""What a search is made from, as the user names it; the files behind the names are read in `treeopt.planner.inputs`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from treeopt.files.shipped import DEFAULT_RANKS
+
+DEFAULT_HARDWARE: Final = "h100-sxm-vllm-0.24"
+DEFAULT_MODEL: Final = "llama-3.1-8b"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Names:
+    """The inputs as the user gives them: shipped names or files.
+
+    `capture_tokens` and `capture_limit` replace the sizes, in tokens per step, that the hardware profile says graphs
+    are captured for; `expert_skew` replaces the model's (`Experts.skew`). `cost` is a table of step times that counts
+    where it reaches; the model of the hardware carries it on.
+    """
+
+    ranks: str = DEFAULT_RANKS
+    hardware: str = DEFAULT_HARDWARE
+    model: str = DEFAULT_MODEL
+    drafter: str = "eagle"
+    dtype: str = "bf16"
+    tp: int = 1
+    capture_tokens: tuple[int, ...] | None = None
+    capture_limit: int | None = None
+    expert_skew: float | None = None
+    cost: str | None = None

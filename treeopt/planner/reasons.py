@@ -1,0 +1,234 @@
+"""What a plan says in words: why each tree, how good it may be at most, and what its reader must know."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol, runtime_checkable
+
+from treeopt.cost import break_even_batch
+from treeopt.cost.base import StepCost
+from treeopt.plan.bucket import CostSensitivity
+from treeopt.solve.buckets import batches_in_words
+from treeopt.solve.families import ANY_TREE, Chains
+from treeopt.solve.fixed_point import Settled
+from treeopt.solve.latency import Latency
+from treeopt.solve.problem import Objective
+from treeopt.solve.result import Choice
+from treeopt.solve.scores import TIE
+
+# A note names so many buckets.
+_NAMED: Final = 8
+_NUMBER: Final = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w.]*\w)")
+
+
+def wide_ranges(settled: Sequence[Settled]) -> list[str]:
+    """The buckets whose two ends lose more by sharing a tree than was allowed."""
+    wide = [s for s in settled if len(s.question.ends) > 1 and s.choice.sharing_loss > s.question.sharing.max_loss]
+    if not wide:
+        return []
+    several = len({s.question.context for s in settled}) > 1
+    ranges = ", ".join(_range(s, with_context=several) for s in wide[:_NAMED])
+    others = f" and {len(wide) - _NAMED} more buckets" if len(wide) > _NAMED else ""
+    most = max(s.choice.sharing_loss for s in wide)
+    more = "batch sizes or contexts" if several else "batch sizes"
+    return [f"in {ranges}{others} one tree serves both ends and loses up to {most:.1%}: list more {more}"]
+
+
+def _range(settled: Settled, *, with_context: bool) -> str:
+    low, high = settled.question.ends[0], settled.question.ends[-1]
+    batches = str(high.batch) if low.batch == high.batch else f"{low.batch}-{high.batch}"
+    if not with_context:
+        return batches
+    return f"{batches} at context {high.context if low.context == high.context else f'{low.context}-{high.context}'}"
+
+
+def within_limits(settled: Sequence[Settled]) -> list[str]:
+    """The largest listed batch size within the limits on the time per token, for every range of contexts."""
+    limit = settled[0].question.latency
+    if not limit.limits:
+        return []
+    notes = []
+    for context in dict.fromkeys(s.question.context for s in settled):
+        within = [s for s in settled if s.question.context == context and s.choice.meets_limit]
+        at = f"at context {context} " if settled[-1].question.context != settled[0].question.context else ""
+        if within:
+            best = within[-1]
+            notes.append(
+                f"{at}the largest listed batch within the limit of {_limit_words(limit)} is {best.choice.batch_max}: "
+                f"{best.choice.best.tokens_per_s:,.0f} tokens/s{_documents_words(best)}"
+            )
+        else:
+            smaller = ": list smaller ones" if min(s.choice.batch_max for s in settled) > 1 else ""
+            notes.append(f"{at}no listed batch stays within {_limit_words(limit)}{smaller}")
+    return notes
+
+
+def _documents_words(settled: Settled) -> str:
+    """That real documents wait longer than the limit on the 99th percentile, which takes steps as independent."""
+    limit_s, documents_s = settled.question.latency.max_p99_s, settled.time_per_token.documents_p99_s
+    if limit_s is None or documents_s is None or documents_s <= limit_s:
+        return ""
+    return f"; that takes steps as independent, 1 % of these documents wait {documents_s * 1e3:.2f} ms and more"
+
+
+def _limit_words(limit: Latency) -> str:
+    words = [f"{limit.max_mean_s * 1e3:g} ms per token on average"] if limit.max_mean_s is not None else []
+    words += [f"{limit.max_p99_s * 1e3:g} ms for 99 % of requests"] if limit.max_p99_s is not None else []
+    return " and ".join(words)
+
+
+@runtime_checkable
+class SteppedCost(Protocol):
+    """A step time that knows where it jumps."""
+
+    def cliff(self, tokens: int) -> str | None:
+        """A sentence where a step of `tokens` is at a jump or spike of what was measured."""
+
+
+def cliff(cost: StepCost, tokens: int) -> str | None:
+    """That a step of `tokens` is just before or past a jump of its time, if it is."""
+    return cost.cliff(tokens) if isinstance(cost, SteppedCost) else None
+
+
+def cliffs(settled: Sequence[Settled], cost: StepCost) -> list[str]:
+    """The jumps beside which several buckets' steps are, each with its batch sizes; one bucket's reason has its own."""
+    found: dict[str, dict[str, None]] = {}
+    for s in settled if len(settled) > 1 else ():
+        said = cliff(cost, s.choice.tokens_per_step)
+        if said is not None:
+            found.setdefault(said, {})[batches_in_words(s.choice.batch_min, s.choice.batch_max)] = None
+    notes = [f"{', '.join(where)}: {said}" for said, where in found.items()]
+    more = [f"{len(notes) - _NAMED} more such jumps; `treeopt explain` tells"] if len(notes) > _NAMED else []
+    return notes[:_NAMED] + more
+
+
+def furthest(notes: Iterable[str]) -> list[str]:
+    """The notes, of those that differ in nothing but numbers the one with the largest."""
+    found: dict[str, tuple[list[float], str]] = {}
+    for note in notes:
+        numbers = [float(number.replace(",", "")) for number in _NUMBER.findall(note)]
+        kind = _NUMBER.sub("", note)
+        found[kind] = max(found.get(kind, (numbers, note)), (numbers, note))
+    return [note for _, note in found.values()]
+
+
+def optimality(settled: Settled) -> str:
+    """Whether the choice is the best one, or by how much another could be better."""
+    choice = settled.choice
+    more = "faster by more" if choice.meets_limit else "quicker per token by more"
+    among = "" if settled.question.shape == ANY_TREE else " within the engine's limits"
+    if len(settled.question.ends) > 1 and choice.sharing_loss > TIE:
+        gain = (1.0 + choice.gap) / (1.0 - choice.sharing_loss) - 1.0
+        return f"gap {gain:.2%}: at neither end of the range is another tree{among} {more}"
+    if choice.gap == 0.0:
+        return f"exact{among}"
+    bound = "bounded by the best E of each size at its narrowest"
+    if settled.question.latency.max_p99_s is not None:
+        bound += " and by the mean of its time per token"
+    return f"gap {choice.gap:.2%}: no tree is {more}, {bound}"
+
+
+def over_limit(settled: Settled) -> list[str]:
+    """That nothing stays within the limits, if so."""
+    if settled.choice.meets_limit:
+        return []
+    time, limit = settled.time_per_token, _limit_words(settled.question.latency)
+    if len(settled.question.ends) > 1:
+        return [
+            f"nothing was found within {limit} at both ends of this range: this one loses least there, "
+            f"{time.mean_s * 1e3:.2f} ms per token on average at its largest, {time.p99_s * 1e3:.2f} ms for 99 % of "
+            "requests; list more batch sizes, or use a smaller batch"
+        ]
+    return [
+        f"no tree was found within {limit}, nor is plain decoding: this is the "
+        f"quickest per token, {time.mean_s * 1e3:.2f} ms on average, {time.p99_s * 1e3:.2f} ms for 99 % of requests"
+        + ("; use a smaller batch" if settled.choice.batch_max > 1 else "")
+    ]
+
+
+def misjudged(sensitivity: CostSensitivity | None) -> list[str]:
+    """The error of the step time that changes the answer by more than a tie, if one does."""
+    worst = None if sensitivity is None else sensitivity.worst
+    if worst is None or worst.regret <= TIE:
+        return []
+    other = "plain decoding" if worst.nodes == 1 else f"a tree of {worst.nodes} nodes"
+    term = worst.term.replace("_", " ")
+    return [
+        f"if {term} took {worst.factor:.2f}x as long, within its measured error, this would lose {worst.regret:.1%} to "
+        f"{other}"
+    ]
+
+
+def reason(settled: Settled, ridge_tokens: float, depth: int, *, one_for_all: bool) -> list[str]:
+    """Why this tree, in one sentence or two, with the next step where there is one.
+
+    `one_for_all`: the engine has one setting, so more batch sizes in the list would not help.
+    """
+    choice, question = settled.choice, settled.question
+    best, plain, shared = choice.best, choice.plain, len(question.ends) > 1
+    if not choice.speculate:
+        return [_why_not(choice)]
+    side = "under" if choice.tokens_per_step <= ridge_tokens else "over"
+    parts = [
+        f"{choice.tokens_per_step} tokens per step, {side} the ridge of {ridge_tokens:.0f} ({best.nodes} nodes stay "
+        f"under it up to batch {break_even_batch(ridge_tokens, best.nodes)}): the step takes "
+        f"{choice.break_even_tokens:.2f}x a plain one and yields {best.expected_tokens:.2f} tokens"
+    ]
+    if question.objective is Objective.LENGTH and best.tokens_per_s < plain.tokens_per_s:
+        parts.append("plain decoding is faster here: use --objective throughput to let it win")
+    if choice.speedup_at_min < 1.0 <= choice.speedup:
+        parts.append(
+            f"at batch {choice.batch_min} it is slower than plain decoding ({choice.speedup_at_min:.2f}x)"
+            + ("" if one_for_all else ": list more batch sizes")
+        )
+    largest = max(best.nodes, choice.runner_up.option.nodes if choice.runner_up else 1)
+    if largest == question.limits.max_nodes:
+        parts.append(f"the cap --max-nodes {question.limits.max_nodes} binds: a larger tree may gain more")
+    parts += _passed_over(settled)
+    if shared and choice.sharing_loss > question.sharing.max_loss and one_for_all:
+        parts.append(f"one setting serves all: an end of the range loses {choice.sharing_loss:.1%} to its own best one")
+    elif shared and choice.sharing_loss > question.sharing.max_loss:
+        parts.append(
+            f"an end of this range loses {choice.sharing_loss:.1%} against its own best: list more batch sizes"
+            + (" or contexts" if question.context_min < question.context else "")
+        )
+    if choice.best.depth == depth and question.limits.max_depth != depth:
+        parts.append(f"the evidence ends at depth {depth}: a deeper tree may gain more")
+    chain_loss = 1.0 - choice.chain.tokens_per_s / best.tokens_per_s
+    if isinstance(question.shape, Chains):
+        return parts
+    if question.objective is Objective.THROUGHPUT and choice.chain.nodes == best.nodes:
+        parts.append("the best tree is a chain")
+    elif 0.0 <= chain_loss < 0.03:
+        parts.append(f"a chain of {choice.chain.depth} loses only {chain_loss:.1%}")
+    return parts
+
+
+def _passed_over(settled: Settled) -> list[str]:
+    """The larger tree that the tie rules passed over, if there is one."""
+    choice = settled.choice
+    if choice.runner_up is None or choice.runner_up.loss >= 0.0:
+        return []
+    gain, nodes = -choice.runner_up.loss, choice.runner_up.option.nodes
+    other = "plain decoding" if nodes == 1 else f"{nodes} nodes"
+    low, high = settled.question.ends[0], settled.question.ends[-1]
+    if gain > TIE and low != high:
+        by_batch = low.batch != high.batch
+        here, there = (f"batch {p.batch}" if by_batch else f"context {p.context}" for p in (high, low))
+        return [f"{other} would gain {gain:.1%} at {here}, and lose at {there}"]
+    return [f"{other} would gain {gain:.1%}, " + ("a tie" if gain <= TIE else "which this evidence cannot tell")]
+
+
+def _why_not(choice: Choice) -> str:
+    other = choice.runner_up.option if choice.runner_up else choice.chain
+    if other.nodes == 1:
+        return "the limits leave no tree to verify"
+    needed = other.step_time_s / choice.plain.step_time_s
+    if other.expected_tokens > needed:
+        gain = other.tokens_per_s / choice.plain.tokens_per_s - 1.0
+        return f"do not speculate: the best tree ({other.nodes} nodes) gains only {gain:.2%}, less than the tie margin"
+    return (
+        f"do not speculate: the best tree ({other.nodes} nodes) must yield {needed:.2f} tokens per step to pay "
+        f"and yields {other.expected_tokens:.2f}"
+    )

@@ -1,0 +1,146 @@
+"""Tree attention as a step runs it: the Triton kernel on a GPU, torch's attention with a mask on a processor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Literal
+
+from treeopt.cost.attention import GroupedAttention
+from treeopt.cost.dtype import Dtype
+from treeopt.errors import InputError
+from treeopt.extras import require
+from treeopt.profile.points import Point
+from treeopt.profile.pool import Pool
+from treeopt.profile.workload import Checked, Workload
+
+PAGE_SIZE: Final = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionSizes:
+    """B requests, N nodes each over a prefix of L, and the heads."""
+
+    requests: int
+    nodes: int
+    prefix: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+
+    @classmethod
+    def of(cls, point: Point) -> AttentionSizes:
+        """Those of a point."""
+        nodes = point.size("queries")
+        return cls(
+            requests=point.size("requests"),
+            nodes=nodes,
+            prefix=point.size("keys") - nodes,
+            heads=point.size("heads"),
+            kv_heads=point.size("kv_heads"),
+            head_dim=point.size("head_dim"),
+        )
+
+
+def tree_attention_workload(point: Point, pool: Pool, sets: int) -> Workload:
+    """Binary trees (branches at every level, as drafted trees have) over prefixes of random keys and values."""
+    make = masked_workload if pool.device == "cpu" else kernel_workload
+    return make(AttentionSizes.of(point), pool, sets)
+
+
+def kernel_takes(shape: GroupedAttention, dtype: Dtype) -> bool:
+    """Whether the Triton kernel has a configuration for these heads."""
+    config = require("treeopt.kernels.config", extra="gpu")
+    sizes, bytes_ = config.HeadShape(shape.head_dim, shape.head_dim), int(dtype.bytes_per_value)
+    try:
+        config.attention_config(shape=sizes, element_bytes=bytes_, rows=1)
+    except InputError:
+        return False
+    return True
+
+
+def binary_parents(nodes: int) -> list[int]:
+    """The parents of a binary tree, level by level; -1 for the root."""
+    return [(node - 1) // 2 if node else -1 for node in range(nodes)]
+
+
+def step_mask(torch: Any, nodes: int, prefix: int) -> Any:
+    """`[N, L + N]` what the nodes of a binary tree see: the prefix, their ancestors, themselves."""
+    tree = torch.eye(nodes, dtype=torch.bool)
+    for node, parent in enumerate(binary_parents(nodes)):
+        if parent >= 0:
+            tree[node] |= tree[parent]
+    return torch.cat([tree.new_ones(nodes, prefix), tree], dim=1)
+
+
+def masked_workload(s: AttentionSizes, pool: Pool, sets: int) -> Workload:
+    """torch's scaled dot-product attention with the step's mask, as models of Hugging Face call it."""
+    mask = step_mask(pool.torch, s.nodes, s.prefix).to(pool.device)
+    attend = pool.torch.nn.functional.scaled_dot_product_attention
+    return contiguous_workload(s, pool, sets, partial(attend, attn_mask=mask, enable_gqa=s.heads != s.kv_heads), mask)
+
+
+def contiguous_workload(
+    s: AttentionSizes, pool: Pool, sets: int, attend: Callable[[Any, Any, Any], Any], mask: Any
+) -> Workload:
+    """`attend(q, k, v)` of `[B, heads, tokens, D]`, the tree's keys behind the prefix's; right is what `mask` says."""
+    torch, keys = pool.torch, s.prefix + s.nodes
+    shapes = (
+        (s.requests, s.heads, s.nodes, s.head_dim),
+        (s.requests, s.kv_heads, keys, s.head_dim),
+        (s.requests, s.kv_heads, keys, s.head_dim),
+    )
+    pool.reserve(*shapes, sets=sets)
+    inputs = [(pool.take(*shapes[0]), pool.take(*shapes[1]), pool.take(*shapes[2])) for _ in range(sets)]
+
+    def check() -> Checked:
+        q, k, v = (part[:1].double() for part in inputs[0])  # of the first request: float64 takes room
+        k, v = (part.repeat_interleave(s.heads // s.kv_heads, dim=1) for part in (k, v))
+        scores = (q @ k.transpose(2, 3) / s.head_dim**0.5).masked_fill(~mask, -torch.inf)
+        return Checked(attend(*inputs[0])[:1], scores.softmax(-1) @ v)
+
+    return Workload(calls=tuple(partial(attend, *parts) for parts in inputs), check=check, terms=keys + s.head_dim)
+
+
+def kernel_workload(
+    s: AttentionSizes, pool: Pool, sets: int, *, impl: Literal["triton", "torch"] = "triton"
+) -> Workload:
+    """The kernel on pages in random order, the tree's keys beside them, one prepared step for all sets."""
+    attention, caches, steps, trees = (
+        require(f"treeopt.kernels.{name}", extra="gpu") for name in ("attention", "cache", "step", "trees")
+    )
+    torch, pages = pool.torch, -(-max(s.prefix, 1) // PAGE_SIZE)
+    forest = trees.NodeTrees.from_parents([binary_parents(s.nodes)] * s.requests, device=pool.device)
+    lengths = torch.full((s.requests,), s.prefix, dtype=torch.int32, device=pool.device)
+    stored = (s.requests * pages, PAGE_SIZE, s.kv_heads, s.head_dim)
+    rows = s.requests * s.nodes
+    shapes = ((rows, s.heads, s.head_dim), (rows, s.kv_heads, s.head_dim), (rows, s.kv_heads, s.head_dim))
+    pool.reserve(stored, stored, *shapes, sets=sets)
+
+    def inputs() -> tuple[Any, ...]:
+        order = torch.randperm(s.requests * pages, generator=pool.generator, device=pool.device)
+        cache = caches.PagedCache(
+            k=pool.take(*stored), v=pool.take(*stored), table=order.view(s.requests, pages).int(), lengths=lengths
+        )
+        return (*(pool.take(*shape) for shape in shapes), cache)
+
+    prepared = [inputs() for _ in range(sets)]
+    q, k, v, cache = prepared[0]
+    step = steps.prepare_step(q, cache, forest, impl=impl)
+
+    def attend(*arguments: Any) -> Any:
+        return attention.tree_attention(*arguments, step, impl=impl).out
+
+    def check() -> Checked:
+        one = trees.NodeTrees.from_parents([binary_parents(s.nodes)], device=pool.device)
+        own = caches.ContiguousCache(
+            k=cache.rows(cache.k, 0, s.prefix)[None].double(),
+            v=cache.rows(cache.v, 0, s.prefix)[None].double(),
+            lengths=lengths[:1],
+        )
+        exact = attention.tree_attention_reference(*(part[: s.nodes].double() for part in (q, k, v)), own, one).out
+        return Checked(attend(q, k, v, cache)[: s.nodes], exact)
+
+    calls = tuple(partial(attend, *arguments) for arguments in prepared)
+    return Workload(calls=calls, check=check, terms=s.prefix + s.nodes + s.head_dim)

@@ -1,0 +1,100 @@
+"""From timed points to a hardware profile, and what its reader must know of them."""
+
+from __future__ import annotations
+
+import statistics
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from treeopt.cost.fits.profile import FittedProfile, Request, fit_profile
+from treeopt.cost.hardware import Hardware
+from treeopt.errors import InputError
+from treeopt.profile.measure import Bench, PointTime
+from treeopt.profile.points import COMPACTION, Ceilings
+
+# No link is timed; what prices messages until all-reduce rows are added is this.
+_PCIE_BYTES_PER_S: Final = 64e9
+_ASSUMED: Final = "assumed, not measured: PCIe 5.0 x16, one direction"
+
+
+class OverFloor(NamedTuple):
+    """How far the points of one operator are above their floors."""
+
+    operator: str
+    points: int
+    median: float
+    worst: PointTime
+
+
+class CompactionPrice(NamedTuple):
+    """What compaction takes, as a multiple of what the profile prices it at: as a stream of its bytes."""
+
+    points: int
+    median: float
+    worst: float
+
+
+class Profiled(NamedTuple):
+    """A measured profile and the evidence behind it."""
+
+    fitted: FittedProfile
+    ceilings: Ceilings
+    times: list[PointTime]
+    noise: float | None
+    notes: list[str]
+
+
+def profile_of(bench: Bench, *, name: str, command: str, noise: float | None) -> Profiled:
+    """Fit all rows of the bench's file.
+
+    Raises:
+        InputError: too few rows for a fit; the hint says how to get more.
+    """
+    device = bench.device
+    memory = "torch: total_memory" if device.kind == "cuda" else "physical memory of the machine"
+    request = Request(
+        name=name,
+        device=device.label,
+        memory_bytes=float(device.memory_bytes),
+        link_bandwidth_bytes_per_s=_PCIE_BYTES_PER_S,
+        sources={"memory_bytes": memory, "link_bandwidth_bytes_per_s": _ASSUMED},
+        sheet=None,
+        processors=device.processors,
+        numbers=f"own measurement, {bench.rows.path.name}",
+        licence="own",
+        date=datetime.now(UTC).date().isoformat(),
+        command=command,
+        engine=device.libraries.replace(", ", "+").replace(" ", "-"),
+    )
+    try:
+        fitted = fit_profile([bench.rows.path], [], request)
+    except InputError as error:
+        if "too few" not in str(error):
+            raise
+        raise InputError(
+            str(error), hint=f"{bench.rows.path} keeps what was timed: run again with more time or a larger grid"
+        ) from None
+    notes = [*bench.notes(), *(warning for warning in fitted.warnings if "without a price" not in warning)]
+    return Profiled(fitted=fitted, ceilings=bench.ceilings, times=bench.times(), noise=noise, notes=notes)
+
+
+def over_floor(times: list[PointTime]) -> list[OverFloor]:
+    """The distance to the floor by operator, in the order of the points."""
+    found = []
+    for operator in dict.fromkeys(time.point.operator for time in times):
+        mine = [time for time in times if time.point.operator == operator]
+        median = statistics.median(time.over_floor for time in mine)
+        found.append(OverFloor(operator, len(mine), median, max(mine, key=lambda time: time.over_floor)))
+    return found
+
+
+def compaction_price(hardware: Hardware, times: list[PointTime]) -> CompactionPrice | None:
+    """Measured compaction beside its price; None where none was timed."""
+    mine = [time for time in times if time.point.operator == COMPACTION]
+    if not mine:
+        return None
+    traffic_bytes = np.array([float(time.point.traffic_bytes) for time in mine])
+    ratio = np.array([time.time_s for time in mine]) / hardware.operator_times().stream_s(traffic_bytes)
+    return CompactionPrice(points=len(mine), median=float(np.median(ratio)), worst=float(ratio.max()))

@@ -1,0 +1,114 @@
+"""The calls behind a point, ready to run on random inputs, and the check that they compute what they should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from treeopt.errors import TreeoptError
+from treeopt.extras import require
+from treeopt.profile.points import ATTENTION, COMPACTION, GEMM, STREAM, Point
+from treeopt.profile.pool import Pool
+from treeopt.profile.timer import input_sets
+
+# A result may be off by this many roundings of its own dtype, and a sum of n terms, kept in float32, by this many
+# times the square root of n; both against the largest exact value.
+_ROUNDINGS: Final = 4.0
+_SUM_ROUNDINGS: Final = 4.0
+# Every value of a GEMM is a sum of its own: so many rows and columns are checked, spread over all.
+_CHECKED: Final = 128
+
+
+class WrongResultError(TreeoptError):
+    """A kernel computed something else than the float64 reference: its time says nothing."""
+
+
+class Checked(NamedTuple):
+    """What a kernel gave, and the same in float64."""
+
+    result: Any
+    exact: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """A point made ready.
+
+    Attributes:
+        calls: the same work on different inputs.
+        check: runs the first of them.
+        terms: how many products are summed up in each value of the result.
+    """
+
+    calls: tuple[Callable[[], Any], ...]
+    check: Callable[[], Checked]
+    terms: int
+
+    def error(self, point: Point) -> float:
+        """The worst error of the first call, as a share of the largest exact value.
+
+        Raises:
+            WrongResultError: it exceeds what roundings explain.
+        """
+        result, exact = self.check()
+        scale = max(float(exact.abs().max()), 1e-30)
+        found = float((result.double() - exact).abs().max()) / scale
+        budget = self.budget(result.dtype)
+        if not found <= budget:  # NaN too
+            raise WrongResultError(
+                f"{point}: the result is off by {found:.2g} of its largest value, {budget:.2g} would be rounding",
+                hint="report it with the versions of torch and triton; the point was not timed",
+            )
+        return found
+
+    def budget(self, dtype: Any) -> float:
+        """What roundings explain: a share of the largest exact value; nothing where values are only moved."""
+        torch = require("torch", extra="gpu")
+        sums = _SUM_ROUNDINGS * self.terms**0.5 * torch.finfo(torch.float32).eps
+        return float(_ROUNDINGS * torch.finfo(dtype).eps + sums) if self.terms else 0.0
+
+
+def workload(point: Point, pool: Pool, *, cold: float) -> Workload:
+    """Make a point ready on the pool's device; the sets of inputs together exceed `cold` bytes where they can."""
+    from treeopt.profile.attention import tree_attention_workload
+    from treeopt.profile.compaction import compaction_workload
+
+    makers: dict[str, Callable[[Point, Pool, int], Workload]] = {
+        GEMM: _gemm,
+        ATTENTION: tree_attention_workload,
+        STREAM: _stream,
+        COMPACTION: compaction_workload,
+    }
+    return makers[point.operator](point, pool, input_sets(point.traffic_bytes, cold))
+
+
+def _gemm(point: Point, pool: Pool, sets: int) -> Workload:
+    linear = pool.torch.nn.functional.linear
+    m, n, k = (point.size(name) for name in ("tokens", "outputs", "inputs"))
+    pool.reserve((m, k), (n, k), sets=sets)
+    inputs = [(pool.take(m, k), pool.take(n, k)) for _ in range(sets)]
+    x, w = inputs[0]
+
+    def check() -> Checked:
+        rows, columns = _spread(pool, m), _spread(pool, n)
+        return Checked(linear(x, w)[rows][:, columns], x[rows].double() @ w[columns].double().T)
+
+    return Workload(calls=tuple(partial(linear, x, w) for x, w in inputs), check=check, terms=k)
+
+
+def _stream(point: Point, pool: Pool, sets: int) -> Workload:
+    values = max(1, point.traffic_bytes // (2 * pool.dtype.itemsize))
+    pool.reserve((values,), (values,), sets=sets)
+    pairs = [(pool.take(values), pool.take(values)) for _ in range(sets)]
+    source, target = pairs[0]
+
+    def check() -> Checked:
+        return Checked(target.copy_(source), source.double())
+
+    return Workload(calls=tuple(partial(target.copy_, source) for source, target in pairs), check=check, terms=0)
+
+
+def _spread(pool: Pool, size: int) -> Any:
+    return pool.torch.linspace(0, size - 1, min(size, _CHECKED), device=pool.device).round().long()

@@ -1,0 +1,237 @@
+"""The best tree for every number of nodes and every depth cap, at once.
+
+For greedy verification E(T) = 1 + sum of f over the nodes, whatever the joint law of acceptance, and f never rises
+along a path. So the N - 1 paths with the largest f form a tree, and no tree of N nodes has a larger E. The same holds
+among the paths of at most D tokens; the trees of one depth cap are nested, one node more each. (Sequoia, Chen et al.
+2024, section 4.1 solves the same problem by dynamic programming for product-form f.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from treeopt.acceptance.model import PathModel
+from treeopt.arrays import FloatArray, IntArray
+from treeopt.errors import SearchError
+from treeopt.tree import DraftTree
+
+MAX_NODES = 4096  # far more than pays anywhere
+
+# More nodes than this are not listed: an answer with a gap beats one that takes minutes.
+MAX_CANDIDATES = 4000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Caps on the trees that may be chosen; None leaves the evidence's own cap.
+
+    `max_nodes` counts the root, as N does. `max_children` is the number of children of one node, `max_ranks` the
+    number of guesses the drafter lists (ranks 0 to max_ranks - 1).
+
+    Raises:
+        SearchError: a cap below 1 (a depth below 0), or more than `MAX_NODES` nodes.
+    """
+
+    max_nodes: int = 64
+    max_depth: int | None = None
+    max_children: int | None = None
+    max_ranks: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, low in (
+            ("max-nodes", self.max_nodes, 1),
+            ("max-depth", self.max_depth, 0),
+            ("max-children", self.max_children, 1),
+            ("max-ranks", self.max_ranks, 1),
+        ):
+            if value is not None and value < low:
+                raise SearchError(f"--{name} {value} leaves no tree", hint=f"give {low} or more")
+        if self.max_nodes > MAX_NODES:
+            raise SearchError(f"--max-nodes {self.max_nodes} is out of range", hint=f"give {MAX_NODES} or fewer")
+
+    def depth_for(self, model: PathModel) -> int:
+        """The deepest level that both the caps and the evidence allow."""
+        return model.depth if self.max_depth is None else min(self.max_depth, model.depth)
+
+
+class Level(NamedTuple):
+    """Candidate nodes of one depth, in path order; `parent` indexes the level above."""
+
+    f: FloatArray
+    parent: IntArray
+    path: IntArray
+
+
+class Family(Protocol):
+    """The best trees of one depth cap for 1, 2, ... M nodes."""
+
+    @property
+    def expected_tokens(self) -> FloatArray:
+        """`[M]` E of the best tree found with that many nodes."""
+
+    @property
+    def upper_tokens(self) -> FloatArray:
+        """`[M]` what no tree of that many nodes exceeds; equal to `expected_tokens` where that one is optimal."""
+
+    @property
+    def depth(self) -> IntArray:
+        """`[M]` depth of each tree."""
+
+    @property
+    def expanded_widths(self) -> IntArray:
+        """`[M, D]` nodes with children at depth 0..D-1 of each tree."""
+
+    def tree(self, nodes: int) -> DraftTree:
+        """The best tree found with `nodes` nodes, root included."""
+
+
+class NestedFamily:
+    """The nested best trees of one depth cap: the first N - 1 nodes of `order` for every N."""
+
+    def __init__(self, levels: Sequence[Level]) -> None:
+        """Order the candidate nodes of depth 1..D by f; ties go to the shallower, then to the better-ranked node."""
+        self._levels = levels
+        f = np.concatenate([level.f for level in levels])
+        offset = np.cumsum([0] + [len(level.f) for level in levels])
+        depth = np.repeat(np.arange(1, len(levels) + 1), np.diff(offset))
+        above = np.concatenate([[-1], offset[:-1]])
+        parent = np.concatenate([level.parent + above[d] for d, level in enumerate(levels)])
+        parent[depth == 1] = -1
+        order = _descending(f)
+        self.f = f[order]
+        """`[M - 1]` f of the nodes in the order in which they join the tree."""
+        self._depth = depth[order]
+        self._flat = order
+        self._parent = parent[order]
+
+    @property
+    def expected_tokens(self) -> FloatArray:
+        """`[M]` E, from the root alone to the whole order."""
+        return 1.0 + np.concatenate([[0.0], np.cumsum(self.f)])
+
+    @property
+    def upper_tokens(self) -> FloatArray:
+        """`[M]` the same: these trees are optimal."""
+        return self.expected_tokens
+
+    @property
+    def depth(self) -> IntArray:
+        """`[M]` depth of each tree."""
+        return np.concatenate([[0], np.maximum.accumulate(self._depth)])
+
+    @property
+    def expanded_widths(self) -> IntArray:
+        """`[M, D]` nodes with children at depth 0..D-1 of each tree."""
+        widths = np.zeros((len(self.f) + 1, len(self._levels)), dtype=np.int64)
+        _, first = np.unique(self._parent, return_index=True)
+        widths[first + 1, self._depth[first] - 1] = 1
+        return np.cumsum(widths, axis=0)
+
+    def tree(self, nodes: int) -> DraftTree:
+        """The first `nodes` - 1 nodes of the order, and the root."""
+        offset = np.cumsum([0] + [len(level.f) for level in self._levels])
+        paths = []
+        for flat, depth in zip(self._flat[: nodes - 1], self._depth[: nodes - 1], strict=True):
+            paths.append(tuple(self._levels[depth - 1].path[flat - offset[depth - 1]].tolist()))
+        return DraftTree(tuple(paths))
+
+
+def best_families(model: PathModel, limits: Limits, *, max_width: int | None = None) -> list[NestedFamily]:
+    """`[D]` the families of depth caps 1..D, exact for every N up to `limits.max_nodes`.
+
+    `max_width` caps the nodes with children on each level below the root, which is exact under product-form f (any
+    subtree can hang under the best node of its level) and a lower bound otherwise.
+
+    The children cap is applied by keeping each node's best ranks, exact under product-form f;
+    `treeopt.solve.children_cap` is exact for any f.
+    """
+    depth_cap = limits.depth_for(model)
+    keep = limits.max_nodes - 1
+    level = Level(np.ones(1), np.zeros(1, dtype=np.int64), np.zeros((1, 0), dtype=np.int64))
+    levels: list[Level] = []
+    families: list[NestedFamily] = []
+    for _ in range(depth_cap if keep else 0):
+        child = _children(model, limits, level, max_width if levels else None)
+        grown = _best(levels, child, keep)
+        if len(grown) == len(levels):
+            break
+        levels = grown
+        level = levels[-1]
+        families.append(NestedFamily(levels))
+    return families
+
+
+def _children(model: PathModel, limits: Limits, level: Level, max_width: int | None) -> Level:
+    parents = np.arange(len(level.f))
+    if max_width is not None:
+        parents = np.sort(_descending(level.f)[:max_width])
+    rows = allowed_ranks(model.conditional(level.path[parents]), limits)
+    ranks = rows.shape[1]
+    f = (level.f[parents, None] * rows).ravel()
+    parent = np.repeat(parents, ranks)
+    path = np.concatenate([level.path[parent], np.tile(np.arange(ranks), len(parents))[:, None]], axis=1)
+    return Level(f, parent, path)
+
+
+def nodes_above(model: PathModel, limits: Limits, depth: int, threshold: float) -> list[Level] | None:
+    """All nodes with f >= threshold (and f > 0) by level, or None if they are more than `MAX_CANDIDATES`."""
+    level = Level(np.ones(1), np.zeros(1, dtype=np.int64), np.zeros((1, 0), dtype=np.int64))
+    levels: list[Level] = []
+    total = 0
+    for _ in range(depth):
+        f = level.f[:, None] * model.conditional(level.path)[:, : limits.max_ranks]
+        parent, rank = np.nonzero((f >= threshold) & (f > 0.0))
+        if not len(parent):
+            break
+        level = Level(f[parent, rank], parent, np.concatenate([level.path[parent], rank[:, None]], axis=1))
+        levels.append(level)
+        total += len(parent)
+        if total > MAX_CANDIDATES:
+            return None
+    return levels
+
+
+def allowed_ranks(rows: FloatArray, limits: Limits) -> FloatArray:
+    """`[n, K]` rows with what the rank cap and the children cap exclude left out or set to 0."""
+    rows = rows[:, : limits.max_ranks]
+    if limits.max_children is None or limits.max_children >= rows.shape[1]:
+        return rows
+    order = np.argsort(-rows, axis=1, kind="stable")[:, limits.max_children :]
+    kept = rows.copy()
+    np.put_along_axis(kept, order, 0.0, axis=1)
+    return kept
+
+
+def _descending(f: FloatArray) -> IntArray:
+    """Order by f, largest first, equal ones as they come; what differs by rounding (2^-40) is equal.
+
+    Without this, 0.7 * 0.15 * 0.7 and 0.7 * 0.7 * 0.15 would be told apart by their last bit.
+    """
+    mantissa, exponent = np.frexp(f)
+    return np.argsort(-np.ldexp(np.rint(np.ldexp(mantissa, 40)), exponent - 40), kind="stable")
+
+
+def _best(levels: Sequence[Level], child: Level, keep: int) -> list[Level]:
+    """The `keep` largest f of all levels; a node that falls out can never return at a larger depth cap.
+
+    A node's ancestors have f at least as large and come first among equals, so the kept nodes are closed.
+    """
+    f = np.concatenate([*(level.f for level in levels), child.f])
+    kept = np.zeros(len(f), dtype=np.bool_)
+    kept[_descending(f)[:keep]] = True
+    kept &= f > 0.0
+    out: list[Level] = []
+    start = 0
+    above: npt.NDArray[np.int64] = np.zeros(1, dtype=np.int64)  # old index to new index on the level above
+    for level in (*levels, child):
+        mask = kept[start : start + len(level.f)]
+        start += len(level.f)
+        if mask.any():
+            out.append(Level(level.f[mask], above[level.parent[mask]], level.path[mask]))
+        above = np.cumsum(mask) - 1
+    return out

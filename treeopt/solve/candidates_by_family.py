@@ -1,0 +1,252 @@
+"""The options of a question by the shape of its drafts, and the bound on what they leave out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from treeopt.acceptance.dynamic_tree import (
+    ModelValues,
+    Triple,
+    TripleLimits,
+    TripleValues,
+    dynamic_tree_shape,
+    triple_widths,
+)
+from treeopt.acceptance.model import ModelOver, PathModel
+from treeopt.arrays import IntArray
+from treeopt.errors import SearchError
+from treeopt.solve.best_trees import Family, Limits, allowed_ranks, best_families
+from treeopt.solve.bound import WIDTHS
+from treeopt.solve.candidates import Options, Sizes, chain_options, concatenate, most_chain_tokens, tree_options
+from treeopt.solve.children_cap import capped_families
+from treeopt.solve.families import Chains, Draft, Shape, Trees, Triples, UniformTrees, has_leading_parents
+from treeopt.solve.uniform_trees import uniform_levels
+from treeopt.tree import DraftTree
+
+_PLAIN_AND_NONE: Final = Limits(max_nodes=1)
+# Few parents per depth rarely stand in the wrong order.
+_NARROW: Final = WIDTHS[:6]
+
+
+@dataclass(frozen=True)
+class ValuedModel(ModelOver):
+    """f of static trees, with the E of dynamic ones and the confidence that shapes them on average."""
+
+    values: TripleValues
+    confidence: PathModel
+
+
+class Offered(NamedTuple):
+    """The options; the sizes by which all other trees are bounded, None where the options are all that there is; and
+    the best trees within limits for each of `WIDTHS`, where they help."""
+
+    options: Options
+    sizes: Sizes | None = None
+    by_width: Callable[[Limits], Sequence[Sequence[Family]]] | None = None
+
+
+def offered(shape: Shape, ranks: PathModel, limits: Limits) -> Offered:
+    """Plain decoding, and all drafts of a shape that may be the best one.
+
+    Raises:
+        SearchError: limits that leave no draft of this shape.
+    """
+    depth = max(ranks.depth, 1)
+    if isinstance(shape, Trees):
+        return _trees(shape, ranks, limits, depth)
+    if isinstance(shape, Chains):
+        return Offered(_chains(ranks, limits, depth))
+    plain = _chains(ranks, _PLAIN_AND_NONE, depth)
+    found = _uniform(shape, ranks, limits, depth) if isinstance(shape, UniformTrees) else _triples(shape, ranks, limits)
+    return Offered(concatenate([plain, found]))
+
+
+def tree_of(draft: Draft, ranks: PathModel) -> DraftTree:
+    """A draft's tree; a dynamic one's is that which it builds on average confidence."""
+    if isinstance(draft, DraftTree):
+        return draft
+    return dynamic_tree_shape(ranks.confidence if isinstance(ranks, ValuedModel) else ranks, draft)
+
+
+def _trees(shape: Trees, ranks: PathModel, limits: Limits, depth: int) -> Offered:
+    cap = shape.max_expanded
+    if limits.max_children is not None and not shape.rank_gaps:
+        # Children without gaps are the best ranks: so many of them is a cap on the ranks.
+        limits = replace(limits, max_ranks=min(limits.max_children, limits.max_ranks or ranks.ranks), max_children=None)
+    families = _families(ranks, limits, cap)
+    trees = [tree_options(families, depth)]
+    chains = _chains(ranks, limits, depth)
+    most_of_chains = chains.expected_tokens
+    if shape.rank_gaps and not ranks.product_form:  # else no chain beats that of the top guesses
+        most_of_chains = most_chain_tokens(ranks, limits, int(chains.depth.max()))
+    most = {(d + 1, d): float(E) for d, E in enumerate(most_of_chains)}
+    if shape.min_depth > 1:
+        two_deep = _two_deep(ranks, limits, depth, gaps=shape.rank_gaps)
+        trees.append(two_deep)
+        most |= {(int(n), 2): float(E) for n, E in zip(two_deep.nodes, two_deep.expected_tokens, strict=True)}
+    options = concatenate([chains, *trees])
+    free = families if cap is None or ranks.product_form else _families(ranks, limits, None)
+    sizes = Sizes.of(free, depth=limits.depth_for(ranks), levels=depth, most=most)
+    if shape.leading_parents:
+        return Offered(_leading(options, ranks, limits, depth), sizes)
+
+    def by_width(within: Limits) -> Sequence[Sequence[Family]]:
+        widths = [w if cap is None else min(w, cap) for w in WIDTHS]
+        sized = replace(limits, max_nodes=within.max_nodes, max_depth=within.max_depth)
+        return [best_families(ranks, sized, max_width=w) for w in widths]
+
+    return Offered(options, sizes, by_width if ranks.product_form else None)
+
+
+def _families(ranks: PathModel, limits: Limits, max_expanded: int | None) -> Sequence[Family]:
+    binds = limits.max_children is not None and limits.max_children < min(ranks.ranks, limits.max_ranks or ranks.ranks)
+    if binds and not ranks.product_form and max_expanded is None:
+        return capped_families(ranks, limits)
+    return best_families(ranks, limits, max_width=max_expanded)
+
+
+def _chains(ranks: PathModel, limits: Limits, depth: int) -> Options:
+    longest = min(limits.max_nodes, limits.depth_for(ranks) + 1)
+    return chain_options(ranks, Limits(max_nodes=longest), depth)
+
+
+def _two_deep(ranks: PathModel, limits: Limits, depth: int, *, gaps: bool) -> Options:
+    """The best trees of depth 2 for sizes at which the best tree may have depth 1.
+
+    There the likeliest nodes all have depth 1, so one of depth 2 takes the place of the unlikeliest: the best child
+    of some node, whose parent may have to come in with it.
+    """
+    if limits.depth_for(ranks) < 2:
+        return tree_options([], depth)
+    first = allowed_ranks(ranks.conditional(np.zeros((1, 0), dtype=np.int64)), limits)[0]
+    count = int(np.count_nonzero(first))
+    rows = allowed_ranks(ranks.conditional(np.arange(len(first))[:, None]), limits)
+    below = first * rows.max(axis=1)
+    found = [
+        _Small(nodes, r, int(rows[r].argmax()), float(first[_beside(r, nodes)].sum() + first[r] + below[r]))
+        for nodes in range(3, min(limits.max_nodes, count + 2) + 1)
+        for r in range(count if gaps else min(nodes - 2, count))
+    ]
+    best = {f.nodes: f for f in sorted(found, key=lambda f: f.gain)}
+    return _listed([_small_tree(f) for f in best.values()], [1.0 + f.gain for f in best.values()], depth)
+
+
+class _Small(NamedTuple):
+    """A tree of `nodes` nodes: `(parent, child)`, its parent, and the likeliest others of depth 1."""
+
+    nodes: int
+    parent: int
+    child: int
+    gain: float
+
+
+def _beside(parent: int, nodes: int) -> list[int]:
+    return [r for r in range(nodes - 2) if r != parent][: nodes - 3]
+
+
+def _small_tree(small: _Small) -> DraftTree:
+    first = [small.parent, *_beside(small.parent, small.nodes)]
+    return DraftTree((*((r,) for r in first), (small.parent, small.child)))
+
+
+def _listed(trees: Sequence[DraftTree], tokens: Sequence[float], depth: int) -> Options:
+    """Trees one by one as options."""
+    widths = np.zeros((len(trees), depth), dtype=np.int64)
+    for row, tree in zip(widths, trees, strict=True):
+        row[: tree.depth] = tree.expanded_widths
+    return Options(
+        nodes=np.array([len(t) for t in trees], dtype=np.int64),
+        depth=np.array([t.depth for t in trees], dtype=np.int64),
+        widths=widths,
+        expected_tokens=np.array(tokens, dtype=np.float64),
+        makers=tuple(_constant(tree) for tree in trees),
+    )
+
+
+def _leading(options: Options, ranks: PathModel, limits: Limits, depth: int) -> Options:
+    """The options with leading parents; where they take one away, narrower trees of its size stand in."""
+    kept = _with_leading_parents(options)
+    missing = np.setdiff1d(np.arange(len(options.nodes)), kept)
+    if not len(missing):
+        return options
+    narrower = [tree_options(best_families(ranks, limits, max_width=w), depth) for w in _NARROW]
+    stand_ins = concatenate(narrower)
+    stand_ins = stand_ins.only(np.flatnonzero(np.isin(stand_ins.nodes, options.nodes[missing])))
+    return concatenate([options.only(kept), stand_ins.only(_with_leading_parents(stand_ins))])
+
+
+def _with_leading_parents(options: Options) -> IntArray:
+    drafts = [options.draft(i) for i in range(len(options.nodes))]
+    kept = [i for i, draft in enumerate(drafts) if isinstance(draft, DraftTree) and has_leading_parents(draft)]
+    return np.array(kept, dtype=np.int64)
+
+
+def _uniform(shape: UniformTrees, ranks: PathModel, limits: Limits, depth: int) -> Options:
+    blocks = list(_uniform_blocks(shape, ranks, limits, depth))
+    return concatenate(blocks) if blocks else _listed([], [], depth)
+
+
+def _uniform_blocks(shape: UniformTrees, ranks: PathModel, limits: Limits, depth: int) -> Iterator[Options]:
+    for level in uniform_levels(ranks, limits, equal_widths=shape.equal_widths):
+        n, d = level.widths.shape
+        widths = np.zeros((n, depth), dtype=np.int64)
+        widths[:, :d] = np.cumprod(
+            np.concatenate([np.ones((n, 1), dtype=np.int64), level.widths[:, :-1]], axis=1), axis=1
+        )
+        yield Options(
+            nodes=level.nodes,
+            depth=np.full(n, d, dtype=np.int64),
+            widths=widths,
+            expected_tokens=level.expected_tokens,
+            makers=tuple(_uniform_maker(tuple(w)) for w in level.widths.tolist()),
+        )
+
+
+def _triples(shape: Triples, ranks: PathModel, limits: Limits) -> Options:
+    """All triples that the engine accepts, in the order in which it is asked for them."""
+    wanted = triple_limits(shape, ranks, limits)
+    values = ranks.values if isinstance(ranks, ValuedModel) else ModelValues.of(ranks, wanted)
+    reach = values.limits
+    within = TripleLimits(
+        steps=min(wanted.steps, reach.steps), topk=min(wanted.topk, reach.topk), nodes=min(wanted.nodes, reach.nodes)
+    )
+    found = list(shape.rule.triples(within))
+    if not found:
+        raise SearchError(f"{shape.rule.engine} accepts no triple within {within}", hint="allow more nodes")
+    tokens_of = {(steps, topk): values.tokens(steps, topk) for steps, topk in {(t.steps, t.topk) for t in found}}
+    steps, topk, nodes = np.array(found, dtype=np.int64).T
+    tokens = np.array([tokens_of[t.steps, t.topk][t.nodes] for t in found])
+    return Options(
+        nodes=nodes,
+        depth=steps,
+        widths=triple_widths(steps, topk, levels=max(ranks.depth, 1)),
+        expected_tokens=tokens,
+        makers=tuple(_constant(_as_chain(t)) for t in found),
+    )
+
+
+def triple_limits(shape: Triples, ranks: PathModel, limits: Limits) -> TripleLimits:
+    """The triples that the question's caps and the evidence leave.
+
+    Raises:
+        SearchError: none.
+    """
+    caps = (shape.max_topk, ranks.ranks, limits.max_ranks, limits.max_children)
+    steps, topk = limits.depth_for(ranks), min(c for c in caps if c is not None)
+    return TripleLimits(steps=steps, topk=topk, nodes=limits.max_nodes)
+
+
+def _as_chain(triple: Triple) -> Draft:
+    return DraftTree.chain(triple.steps) if triple.topk == 1 else triple
+
+
+def _constant(draft: Draft) -> Callable[[], Draft]:
+    return lambda: draft
+
+
+def _uniform_maker(widths: tuple[int, ...]) -> Callable[[], Draft]:
+    return lambda: DraftTree.from_widths(widths)
