@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from treeopt.collect.encoder import Encoder, check_same_vocabulary
+from treeopt.collect.heads.chain import ChainDrafter, ChainHead
+from treeopt.collect.heads.eagle import Eagle3Head, EagleHead
 from treeopt.collect.heads.medusa import MedusaDrafter
+from treeopt.collect.heads.mtp import MtpHead
 from treeopt.collect.settings import DrafterSpec
 from treeopt.decode.drafters import LookupDrafter, ModelDrafter
 from treeopt.decode.drafting import Drafter, TextDrafter
@@ -25,27 +29,36 @@ def check_pair(draft: DrafterSpec, target: Encoder) -> None:
         check_exit(draft.number, target.layers)
 
 
+def check_drafts_trees(draft: DrafterSpec) -> None:
+    """Refuse a drafter that reads the target's hidden states, which the reference decoder does not hand out.
+
+    Raises:
+        InputError: it does.
+    """
+    if not draft.drafts_trees:
+        heads = "Medusa heads" if draft.kind == "medusa" else f"{draft.kind} heads"
+        raise InputError(
+            f"the reference decoder does not run {heads}: drafters do not see the target's hidden states",
+            hint="bench with early-exit:K, ngram:N or a draft model",
+        )
+
+
 def load_tree_drafter(
     draft: DrafterSpec, target: HuggingFaceModel, *, temperature: float, device: str, dtype: str
 ) -> Callable[[], Drafter]:
     """What makes a drafter of trees: each has its own memory of what it read, the weights are shared.
 
     Raises:
-        InputError: it cannot be loaded, does not go with the target, or reads the target's hidden states, which the
-            reference decoder does not hand out.
+        InputError: it cannot be loaded, does not go with the target, or does not draft trees.
     """
     V = target.vocabulary_size
     if draft.kind == "ngram":
         return lambda: LookupDrafter(longest=draft.number, vocabulary_size=V)
     if draft.kind == "early-exit":
         model = target.early_exit(draft.number)
-    elif draft.kind == "model":
-        model = HuggingFaceModel.load(draft.argument, device=device, dtype=dtype)
     else:
-        raise InputError(
-            f"the reference decoder does not run {draft.kind} heads: its drafters do not see the target's hidden states",
-            hint="bench with early-exit:K, ngram:N or a draft model",
-        )
+        check_drafts_trees(draft)
+        model = HuggingFaceModel.load(draft.argument, device=device, dtype=dtype)
     return lambda: ModelDrafter(model, vocabulary_size=V, temperature=temperature)
 
 
@@ -57,6 +70,15 @@ def load_drafter(
     Raises:
         InputError: it cannot be loaded, or does not go with the target.
     """
+    if draft.drafts_trees:
+        return load_tree_drafter(draft, target, temperature=temperature, device=device, dtype=dtype)()
     if draft.kind == "medusa":
         return MedusaDrafter.load(draft.argument, target, temperature=temperature, depth=depth)
-    return load_tree_drafter(draft, target, temperature=temperature, device=device, dtype=dtype)()
+    chain: ChainHead
+    if draft.kind == "eagle":
+        chain = EagleHead(Path(draft.argument), target)
+    elif draft.kind == "eagle3":
+        chain = Eagle3Head(Path(draft.argument), target)
+    else:
+        chain = MtpHead(Path(draft.argument or target.name), target)
+    return ChainDrafter(chain, target, temperature=temperature)

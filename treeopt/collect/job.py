@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -12,9 +11,9 @@ from typing import Any, Final
 from treeopt.acceptance.profile import Conditions
 from treeopt.collect.drafters import check_pair
 from treeopt.collect.encoder import Encoder
-from treeopt.collect.parts import Collection, Part, documents_in
+from treeopt.collect.parts import Collection, JobPart, documents_in
 from treeopt.collect.prompts import read_prompts
-from treeopt.collect.record import Document, Recorder, Rows, to_npz
+from treeopt.collect.record import EncodedPrompt, Recorder, TraceRows, to_npz
 from treeopt.collect.settings import CollectSettings
 from treeopt.errors import InputError
 from treeopt.files.documents import check_writable
@@ -45,7 +44,7 @@ class PromptShard:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class CollectJob:
     """What is collected from which prompts into which file.
 
     The parts lie in a folder beside the file until all are done. The folder says which job it belongs to, and only the
@@ -75,7 +74,7 @@ class Job:
         return Encoder.load(self.settings.target)
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[JobPart, ...]:
         """This shard's documents, in the order of the file.
 
         Raises:
@@ -85,10 +84,12 @@ class Job:
         if not mine:
             raise InputError(f"{self.prompts}: shard {self.shard.index} has no documents", hint="make fewer shards")
         length = self.settings.max_new_tokens
-        documents = [Document(doc_id=p.doc_id, tokens=self._encoder.encode(p, max_new_tokens=length)) for p in mine]
+        documents = [
+            EncodedPrompt(doc_id=p.doc_id, tokens=self._encoder.encode(p, max_new_tokens=length)) for p in mine
+        ]
         step = self.documents_per_part
         return tuple(
-            Part(index=start // step, documents=tuple(documents[start : start + step]))
+            JobPart(index=start // step, documents=tuple(documents[start : start + step]))
             for start in range(0, len(documents), step)
         )
 
@@ -123,7 +124,7 @@ class Job:
         }
 
 
-def run(job: Job, collection: Collection, *, advance: Advance) -> None:
+def run(job: CollectJob, collection: Collection, *, advance: Advance) -> None:
     """Collect the missing parts in this process, one after the other; `advance` is told of every document done.
 
     Raises:
@@ -138,10 +139,10 @@ def run(job: Job, collection: Collection, *, advance: Advance) -> None:
         collection.write(part, record_part(recorder, part, job.conditions, advance))
 
 
-def record_part(recorder: Recorder, part: Part, conditions: Conditions, advance: Advance) -> bytes:
+def record_part(recorder: Recorder, part: JobPart, conditions: Conditions, advance: Advance) -> bytes:
     """The NPZ file of a part."""
 
-    def rows() -> Iterator[Rows]:
+    def rows() -> Iterator[TraceRows]:
         for document in part.documents:
             yield recorder.record(document)
             advance(1)

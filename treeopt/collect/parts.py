@@ -1,8 +1,8 @@
 """The parts of a collection: written as they are done, looked through when it goes on, joined at the end.
 
-The folder `TRACE.npz.parts` holds `job.json` (which job it belongs to), `lock` (held while a process is at work) and the
-parts. A part is believed only if all of it can be read, it carries the mark of this job, and it holds the documents
-that are due; anything else is set aside under another name and collected anew.
+The folder `TRACE.npz.parts` holds `job.json` (which job it belongs to), `lock` (held while a process is at work)
+and the parts. A part is believed only if all of it can be read, it carries the mark of this job, and it holds the
+documents that are due; anything else is set aside under another name and collected anew.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from treeopt.acceptance.trace import Trace, TraceFile
-from treeopt.collect.record import LISTED, Document
+from treeopt.collect.record import LISTED, EncodedPrompt
 from treeopt.errors import FileFormatError, InputError
 from treeopt.files.documents import os_error, read_text, write_atomically
 from treeopt.files.npz import open_npz, read_npz
@@ -42,11 +42,11 @@ _SHAPES: Final[dict[str, tuple[int | None, ...]]] = {  # None: the depth
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class JobPart:
     """Documents whose rows are written together; a run that is killed loses at most the parts it is at."""
 
     index: int
-    documents: tuple[Document, ...]
+    documents: tuple[EncodedPrompt, ...]
 
     @property
     def name(self) -> str:
@@ -54,7 +54,7 @@ class Part:
         return f"part-{self.index:06d}.npz"
 
 
-def documents_in(parts: Sequence[Part]) -> int:
+def documents_in(parts: Sequence[JobPart]) -> int:
     """How many documents the parts hold."""
     return sum(len(part.documents) for part in parts)
 
@@ -72,7 +72,7 @@ class Collection:
     """
 
     out: Path
-    parts: tuple[Part, ...]
+    parts: tuple[JobPart, ...]
     mark: bytes
     depth: int
     set_aside: list[str] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Collection:
     _lock: IO[str] | None = None
 
     @classmethod
-    def open(cls, out: Path, parts: tuple[Part, ...], identity: dict[str, Any], *, depth: int) -> Collection:
+    def open(cls, out: Path, parts: tuple[JobPart, ...], identity: dict[str, Any], *, depth: int) -> Collection:
         """Make the folder, or find it as an earlier run of this job left it.
 
         Raises:
@@ -92,26 +92,36 @@ class Collection:
             found.folder.mkdir(exist_ok=True)
         except OSError as error:
             raise os_error(error, found.folder, what="trace", verb="write") from error
-        with found._releasing_on_error():
+        with contextlib.ExitStack() as undo:
+            undo.callback(found.release)
             found._claim(identity)
             for part in parts:
                 found._look_at(part)
+            undo.pop_all()
         return found
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Release it."""
+        self.release()
 
     @property
     def folder(self) -> Path:
         """Where the parts are until all are done."""
         return self.out.with_name(f"{self.out.name}.parts")
 
-    def path(self, part: Part) -> Path:
+    def path(self, part: JobPart) -> Path:
         """Where a part's rows are written."""
         return self.folder / part.name
 
-    def missing(self) -> list[Part]:
+    def missing(self) -> list[JobPart]:
         """Parts that no run has written yet."""
         return [part for part in self.parts if part.index not in self._done]
 
-    def write(self, part: Part, data: bytes) -> None:
+    def write(self, part: JobPart, data: bytes) -> None:
         """Keep a part: the bytes of its NPZ file.
 
         Raises:
@@ -153,14 +163,6 @@ class Collection:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
-
-    @contextlib.contextmanager
-    def _releasing_on_error(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            self.release()
-            raise
 
     def _claim(self, identity: dict[str, Any]) -> None:
         """Lock the folder, and see that it belongs to this job; a job file that is lost is written anew."""
@@ -234,7 +236,7 @@ class Collection:
         lock.flush()
         self._lock = lock
 
-    def _look_at(self, part: Part) -> None:
+    def _look_at(self, part: JobPart) -> None:
         """Believe a part that was written before, or set it aside."""
         path = self.path(part)
         if not path.exists():
@@ -242,13 +244,15 @@ class Collection:
         try:
             self._check(part)
         except InputError as error:
-            aside = next(name for n in range(1 << 20) if not (name := path.with_name(f"{path.name}.damaged{n}")).exists())
+            aside = next(
+                name for n in range(1 << 20) if not (name := path.with_name(f"{path.name}.damaged{n}")).exists()
+            )
             os.replace(path, aside)
             self.set_aside.append(f"{error}; it was set aside as {aside.name} and is collected anew")
         else:
             self._done.add(part.index)
 
-    def _check(self, part: Part) -> None:
+    def _check(self, part: JobPart) -> None:
         """
         Raises:
             InputError: the part is damaged, of another job, or holds other rows than its documents'.

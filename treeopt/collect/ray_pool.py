@@ -14,9 +14,9 @@ from typing import Any, Final
 import numpy as np
 
 from treeopt.acceptance.profile import Conditions
-from treeopt.collect.job import Advance, Job, record_part
-from treeopt.collect.parts import Collection, Part, documents_in
-from treeopt.collect.record import Document, Recorder
+from treeopt.collect.job import Advance, CollectJob, record_part
+from treeopt.collect.parts import Collection, JobPart, documents_in
+from treeopt.collect.record import EncodedPrompt, Recorder
 from treeopt.collect.settings import CollectSettings
 from treeopt.errors import InputError
 from treeopt.extras import require
@@ -41,7 +41,7 @@ class PartWorker:
         return {"index": part.index, "documents": len(part.documents), "data": data}
 
 
-def run_on_ray(job: Job, collection: Collection, *, address: str, workers: int | None, advance: Advance) -> None:
+def run_on_ray(job: CollectJob, collection: Collection, *, address: str, workers: int | None, advance: Advance) -> None:
     """Collect the missing parts on a cluster, in whatever order they are done.
 
     A worker that is lost is started again and its part given to another; a driver that is killed leaves the parts that
@@ -69,7 +69,7 @@ def run_on_ray(job: Job, collection: Collection, *, address: str, workers: int |
             raise InputError(f"the workers failed: {reason}", hint="run without --ray to see it happen here") from error
 
 
-def _results(ray: Any, job: Job, parts: Sequence[Part], workers: int | None) -> Iterator[dict[str, Any]]:
+def _results(ray: Any, job: CollectJob, parts: Sequence[JobPart], workers: int | None) -> Iterator[dict[str, Any]]:
     resources = ray.cluster_resources()
     gpus = int(resources.get("GPU", 0)) if job.settings.device != "cpu" else 0
     size = min(workers or gpus or int(resources["CPU"]), len(parts))
@@ -121,12 +121,12 @@ def _knock(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=10).close()
 
 
-def _to_json(part: Part) -> str:
+def _to_json(part: JobPart) -> str:
     documents = [[document.doc_id, document.tokens.tolist()] for document in part.documents]
     return json.dumps({"index": part.index, "documents": documents})
 
 
-def _from_json(text: str) -> Part:
+def _from_json(text: str) -> JobPart:
     value = json.loads(text)
-    documents = [Document(doc_id=d, tokens=np.array(tokens, dtype=np.int64)) for d, tokens in value["documents"]]
-    return Part(index=value["index"], documents=tuple(documents))
+    documents = [EncodedPrompt(doc_id=d, tokens=np.array(tokens, dtype=np.int64)) for d, tokens in value["documents"]]
+    return JobPart(index=value["index"], documents=tuple(documents))

@@ -29,7 +29,7 @@ LISTED: Final = 8  # guesses whose probability is written down
 
 
 @dataclass(frozen=True, kw_only=True)
-class Document:
+class EncodedPrompt:
     """A prompt as the target reads it: `tokens [L]`."""
 
     doc_id: int
@@ -37,7 +37,7 @@ class Document:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows:
+class TraceRows:
     """Rows of a trace.
 
     A continuation of T tokens has T rows. In row p the prompt and the continuation's tokens 0..p are committed: token
@@ -63,7 +63,7 @@ class Rows:
     pos: npt.NDArray[np.int32]
 
     @classmethod
-    def blank(cls, doc_id: int, *, length: int, depth: int) -> Rows:
+    def blank(cls, doc_id: int, *, length: int, depth: int) -> TraceRows:
         """The rows of a document in which nothing was guessed."""
         return cls(
             rank=np.full((length, depth), PAST_END, dtype=np.int16),
@@ -96,14 +96,14 @@ class Recorder:
         Raises:
             InputError: one cannot be loaded, or they do not go together.
         """
-        where = {"device": settings.device, "dtype": settings.dtype}
-        target = HuggingFaceModel.load(settings.target, **where)
+        device, dtype = settings.device, settings.dtype
+        target = HuggingFaceModel.load(settings.target, device=device, dtype=dtype)
         drafter = load_drafter(
-            settings.drafter, target, temperature=settings.temperature, depth=settings.depth, **where
+            settings.drafter, target, temperature=settings.temperature, depth=settings.depth, device=device, dtype=dtype
         )
         return cls(settings, target, drafter)
 
-    def record(self, document: Document) -> Rows:
+    def record(self, document: EncodedPrompt) -> TraceRows:
         """Let the target continue the prompt, and run both along it; the same for the same settings and document."""
         settings, first = self._settings, len(document.tokens) + 1
         for_text, for_rule = np.random.SeedSequence([settings.seed, document.doc_id]).spawn(2)
@@ -113,7 +113,7 @@ class Recorder:
             temperature=settings.temperature,
             seed=int(for_text.generate_state(1, np.uint64)[0] >> np.uint64(1)),
         )
-        rows = Rows.blank(document.doc_id, length=len(written), depth=settings.depth)
+        rows = TraceRows.blank(document.doc_id, length=len(written), depth=settings.depth)
         if len(written) > 1:
             tokens = np.concatenate([document.tokens, written])
             p = as_probabilities(self._target.reference(tokens[:-1], first=first - 1), settings.temperature)
@@ -134,14 +134,16 @@ class Recorder:
         return Outcome(rank=np.array(events, dtype=np.int64), best=guesses.best(LISTED))
 
 
-class Text(NamedTuple):
+class DecodedText(NamedTuple):
     """One request of a run: its prompt, and what was decoded behind it."""
 
     prompt: Sequence[int]
     written: Sequence[int]
 
 
-def record_trace(texts: Sequence[Text], drafter: TextDrafter, *, rule: Rule, depth: int, ranks: int = 32) -> Trace:
+def record_trace(
+    texts: Sequence[DecodedText], drafter: TextDrafter, *, rule: Rule, depth: int, ranks: int = 32
+) -> Trace:
     """The trace of finished requests, with request i as document i.
 
     The drafter is asked again along the text, so what it answers in a run and what is recorded are two computations.
@@ -159,18 +161,18 @@ def record_trace(texts: Sequence[Text], drafter: TextDrafter, *, rule: Rule, dep
         )
     parts = []
     for number, text in enumerate(texts):
-        rows, first = Rows.blank(number, length=len(text.written), depth=depth), len(text.prompt) + 1
+        rows, first = TraceRows.blank(number, length=len(text.written), depth=depth), len(text.prompt) + 1
         tokens = np.array([*text.prompt, *text.written], dtype=np.int64)
         if len(text.written) > 1:
             found = drafter.along(tokens, first=first, depth=depth)
             _fill(rows, [_ranked(g, tokens[first + d :], ranks=ranks) for d, g in enumerate(found)])
         parts.append(rows)
-    parts = parts or [Rows.blank(0, length=0, depth=depth)]
+    parts = parts or [TraceRows.blank(0, length=0, depth=depth)]
     joined = {name: np.concatenate([vars(part)[name] for part in parts]) for name in ("rank", "doc_id", "pos")}
     return Trace(**joined)
 
 
-def to_npz(rows: Iterable[Rows], conditions: Conditions) -> bytes:
+def to_npz(rows: Iterable[TraceRows], conditions: Conditions) -> bytes:
     """An NPZ file of documents' rows, end to end; the same rows make the same bytes."""
     parts = [vars(part) for part in rows]
     arrays: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -184,7 +186,7 @@ def _ranked(guesses: Guesses, tokens: IntArray, *, ranks: int) -> Outcome:
     return Outcome(rank=np.where(rank < ranks, rank, NOTHING), best=guesses.best(LISTED))
 
 
-def _fill(rows: Rows, outcomes: list[Outcome]) -> None:
+def _fill(rows: TraceRows, outcomes: list[Outcome]) -> None:
     """Depth d of row p is guess p of `outcomes[d - 1]`, or guess p + d - 1 of the one that serves all depths."""
     for d in range(rows.rank.shape[1]):
         shift = d if len(outcomes) == 1 else 0
@@ -194,6 +196,6 @@ def _fill(rows: Rows, outcomes: list[Outcome]) -> None:
         rows.topk_prob[:known, d] = outcome.best[shift:]
 
 
-def _fill_target(rows: Rows, chosen: Probabilities) -> None:
+def _fill_target(rows: TraceRows, chosen: Probabilities) -> None:
     for d in range(rows.rank.shape[1]):
         rows.target_p1[: max(len(chosen) - d, 0), d] = chosen[d:]

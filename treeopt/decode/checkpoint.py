@@ -85,9 +85,9 @@ def _refused(where: str, error: Exception) -> InputError:
             f"{where}: it can be loaded only by running the code that comes with it, which is never done",
             hint="give a model of a kind that the installed transformers knows by itself",
         )
-    if "weights_only" in text.lower() or "Weights only" in text:
+    if "weights_only" in text or "Weights only" in text:
         return InputError(
-            f"{where}: its pickled weights hold something other than tensors; nothing of it was run",
+            f"{where}: its pickled weights cannot be read as nothing but tensors; nothing of them was run",
             hint="give the weights as safetensors",
         )
     reason = text.strip().partition("\n")[0] or type(error).__name__

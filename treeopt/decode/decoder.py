@@ -17,13 +17,13 @@ import numpy as np
 from treeopt.arrays import IntArray
 from treeopt.decode.batch import TreeBatch
 from treeopt.decode.cache import SlotCache
-from treeopt.decode.drafting import DraftedTokens, Drafter, draft
+from treeopt.decode.drafting import DraftedTokens, TreeDrafter, draft
 from treeopt.decode.draws import RandomDraws
-from treeopt.decode.models import Model, distributions, likeliest
+from treeopt.decode.models import CausalModel, distributions, likeliest
 from treeopt.decode.reports import Emission, StepReport, StepTimes
 from treeopt.decode.rules import Rule, rule_named
 from treeopt.decode.step import prune, text_step, tree_step
-from treeopt.decode.verdicts import Verification, AcceptedPaths, end_at
+from treeopt.decode.verdicts import AcceptedPaths, Verification, end_at
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
 
@@ -82,7 +82,9 @@ class _Request:
 class Decoder:
     """A target, a drafter and a way to decode; a drafter is needed only where trees have more than a root."""
 
-    def __init__(self, target: Model, drafter: Drafter | None = None, *, decoding: Decoding | None = None) -> None:
+    def __init__(
+        self, target: CausalModel, drafter: TreeDrafter | None = None, *, decoding: Decoding | None = None
+    ) -> None:
         self.target = target
         self.drafter = drafter
         self.decoding = decoding or Decoding()

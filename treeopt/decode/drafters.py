@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from treeopt.arrays import FloatArray, IntArray
+from treeopt.arrays import IntArray
 from treeopt.decode.batch import NOTHING, TreeBatch
 from treeopt.decode.cache import SlotCache
-from treeopt.decode.drafting import Drafter, Level
+from treeopt.decode.drafting import Drafter, DraftLevel
 from treeopt.decode.guesses import Guesses, Listed, ListedGuesses, LogitGuesses
-from treeopt.decode.models import Model
+from treeopt.decode.models import CausalModel
 from treeopt.decode.step import nodes_step, text_step
 from treeopt.extras import require
 
@@ -26,7 +26,7 @@ class ModelDrafter:
     that reads the root anyway.
     """
 
-    def __init__(self, model: Model, *, vocabulary_size: int, temperature: float = 0.0) -> None:
+    def __init__(self, model: CausalModel, *, vocabulary_size: int, temperature: float = 0.0) -> None:
         self._model = model
         self._vocabulary_size = vocabulary_size
         self._temperature = temperature
@@ -34,7 +34,7 @@ class ModelDrafter:
         self._read: dict[int, list[int]] = {}  # by row: the text whose keys and values are in the cache
         self._slots: dict[int, list[int]] = {}  # by row: the slot of each node of the tree at work
 
-    def guesses(self, level: Level) -> LogitGuesses:
+    def guesses(self, level: DraftLevel) -> LogitGuesses:
         """See `Drafter`."""
         return self._of(self._read_texts(level) if level.depth == 0 else self._run_nodes(level))
 
@@ -45,7 +45,7 @@ class ModelDrafter:
     def _of(self, logits: Any) -> LogitGuesses:
         return LogitGuesses(logits, vocabulary_size=self._vocabulary_size, temperature=self._temperature)
 
-    def _read_texts(self, level: Level) -> Any:
+    def _read_texts(self, level: DraftLevel) -> Any:
         known, new = [], []
         for b in level.request:
             text, row = list(level.texts[b]), int(level.rows[b])
@@ -58,7 +58,7 @@ class ModelDrafter:
         step = text_step(new, lengths=np.array(known), rows=level.rows[level.request])
         return self._model.forward(step, self._cache, at=step.counts - 1)
 
-    def _run_nodes(self, level: Level) -> Any:
+    def _run_nodes(self, level: DraftLevel) -> Any:
         requests = np.unique(level.request)
         nodes = [level.node[level.request == b].tolist() for b in requests]
         rows = level.rows[requests]
@@ -87,7 +87,7 @@ class LookupDrafter:
         self._longest = longest
         self._vocabulary_size = vocabulary_size
 
-    def guesses(self, level: Level) -> ListedGuesses:
+    def guesses(self, level: DraftLevel) -> ListedGuesses:
         """See `Drafter`."""
         # The last token of each text is the one to guess.
         return self._of([self._listed([*level.text(i), 0], len(level.text(i)))[0] for i in range(len(level))])
@@ -130,7 +130,7 @@ class NoisyDrafter:
         self._scale = scale
         self._seed = seed
 
-    def guesses(self, level: Level) -> ListedGuesses:
+    def guesses(self, level: DraftLevel) -> ListedGuesses:
         """See `Drafter`."""
         return self._bent(self._drafter.guesses(level), [level.text(i) for i in range(len(level))])
 
@@ -154,11 +154,11 @@ class FixedDrafter:
     """A drafter that guesses the same tokens everywhere, best first."""
 
     def __init__(self, tokens: Sequence[int], *, vocabulary_size: int) -> None:
-        law: FloatArray = 2.0 ** -np.arange(1, len(tokens) + 1)
+        law = np.array([0.5**place for place in range(1, len(tokens) + 1)])
         self._listed = Listed(tuple(tokens), tuple((law / law.sum()).tolist()))
         self._vocabulary_size = vocabulary_size
 
-    def guesses(self, level: Level) -> ListedGuesses:
+    def guesses(self, level: DraftLevel) -> ListedGuesses:
         """See `Drafter`."""
         return self._times(len(level))
 

@@ -73,7 +73,7 @@ class HuggingFaceModel:
 
     @property
     def name(self) -> str:
-        """See `Model`."""
+        """See `CausalModel`."""
         return self._name
 
     @property
@@ -83,7 +83,7 @@ class HuggingFaceModel:
 
     @property
     def vocabulary_size(self) -> int:
-        """See `Model`."""
+        """See `CausalModel`."""
         return int(self._model.config.vocab_size)
 
     @property
@@ -93,12 +93,12 @@ class HuggingFaceModel:
 
     @property
     def device(self) -> Any:
-        """See `Model`."""
+        """See `CausalModel`."""
         return self._model.device
 
     @property
     def dtype(self) -> Any:
-        """See `Model`."""
+        """See `CausalModel`."""
         return self._model.dtype
 
     @property
@@ -112,7 +112,7 @@ class HuggingFaceModel:
         sampling = {"top_k": 0, "top_p": 1.0, "temperature": temperature} if temperature > 0 else {}
         cuda = [self.device] if self.device.type == "cuda" else []
         ids = self._tensor(tokens)[None]
-        with self._torch.random.fork_rng(devices=cuda), self._torch.inference_mode():
+        with self._torch.random.fork_rng(devices=cuda), self._torch.no_grad():
             self._torch.manual_seed(seed)
             output = self._model.generate(
                 ids,
@@ -124,14 +124,14 @@ class HuggingFaceModel:
         return np.asarray(output[0, len(tokens) :].cpu().numpy(), dtype=np.int64)
 
     def reference(self, tokens: IntArray, *, first: int = 0) -> Any:
-        """See `Model`."""
-        with self._torch.inference_mode():
+        """See `CausalModel`."""
+        with self._torch.no_grad():
             ids = self._tensor(tokens)[None]
             return self._model(ids, use_cache=False, logits_to_keep=len(tokens) - first).logits[0]
 
     def last_hidden(self, tokens: IntArray) -> Any:
         """`[L, hidden]` torch tensor that the output head reads: the last layer's output behind the final norm."""
-        with self._torch.inference_mode():
+        with self._torch.no_grad():
             return self._model.base_model(self._tensor(tokens)[None], use_cache=False).last_hidden_state[0]
 
     def hidden_states(self, tokens: IntArray) -> list[Any]:
@@ -159,12 +159,13 @@ class HuggingFaceModel:
 
     def embed(self, tokens: IntArray) -> Any:
         """`[L]` tokens to their `[L, hidden]` input embeddings."""
-        with self._torch.inference_mode():
+        with self._torch.no_grad():
             return self._model.get_input_embeddings()(self._tensor(tokens))
 
     def head(self, hidden: Any) -> Any:
         """`[n, hidden]` to `[n, V]` logits by the output head alone."""
-        return self._model.get_output_embeddings()(hidden)
+        with self._torch.no_grad():
+            return self._model.get_output_embeddings()(hidden)
 
     @property
     def head_weight(self) -> Any:

@@ -11,7 +11,7 @@ from treeopt.decode.cache import SlotCache
 from treeopt.decode.step import ForwardBatch
 
 
-class Model(Protocol):
+class CausalModel(Protocol):
     """A causal language model that runs steps."""
 
     @property

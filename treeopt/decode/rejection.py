@@ -9,7 +9,7 @@ import numpy as np
 from treeopt.arrays import BoolArray, FloatArray, IntArray
 from treeopt.decode.batch import NOTHING, at
 from treeopt.decode.draws import Draws
-from treeopt.decode.verdicts import Verification, AcceptedPaths, needed
+from treeopt.decode.verdicts import AcceptedPaths, Verification, needed
 
 
 def reject(evidence: Verification, draws: Draws, *, replacement: bool) -> AcceptedPaths:

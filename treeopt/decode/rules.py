@@ -33,12 +33,6 @@ from treeopt.decode.draws import Draws
 from treeopt.decode.rejection import reject
 from treeopt.decode.verdicts import AcceptedPaths, Verification, needed
 from treeopt.errors import UnknownNameError
-from treeopt.arrays import BoolArray, IntArray
-from treeopt.decode.batch import NOTHING, TreeBatch, at
-from treeopt.decode.draws import Draws
-from treeopt.decode.rejection import reject
-from treeopt.decode.verdicts import Evidence, Verdict, needed
-from treeopt.errors import UnknownNameError
 
 TYPICAL_EPSILON: Final = 0.09  # Medusa's released defaults: posterior_threshold and posterior_alpha
 TYPICAL_DELTA: Final = 0.3

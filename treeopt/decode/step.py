@@ -112,4 +112,6 @@ def _blank(*, rows: IntArray, starts: IntArray, counts: IntArray, trees: TreeBat
     for a, (start, count) in enumerate(zip(starts.tolist(), counts.tolist(), strict=True)):
         mask[a, own[count:], start + own[count:]] = True  # a row that sees nothing has no softmax
     zeros = np.zeros((A, M), dtype=np.int64)
-    return ForwardBatch(rows=rows, starts=starts, counts=counts, tokens=zeros, positions=zeros.copy(), mask=mask, trees=trees)
+    return ForwardBatch(
+        rows=rows, starts=starts, counts=counts, tokens=zeros, positions=zeros.copy(), mask=mask, trees=trees
+    )

@@ -60,26 +60,26 @@ class ToyTransformer:
 
     @property
     def name(self) -> str:
-        """See `Model`."""
+        """See `CausalModel`."""
         return f"toy transformer ({self.shape.layers} layers, width {self.shape.width})"
 
     @property
     def device(self) -> Any:
-        """See `Model`."""
+        """See `CausalModel`."""
         return self._device
 
     @property
     def dtype(self) -> Any:
-        """See `Model`."""
+        """See `CausalModel`."""
         return self._dtype
 
     @property
     def vocabulary_size(self) -> int:
-        """See `Model`."""
+        """See `CausalModel`."""
         return self.shape.vocabulary
 
     def forward(self, step: ForwardBatch, cache: SlotCache, *, at: IntArray | None = None) -> Any:
-        """See `Model`."""
+        """See `CausalModel`."""
         bound = cache.bind(step)
         mask = self._torch.as_tensor(step.mask, device=self._device)
 
@@ -90,7 +90,7 @@ class ToyTransformer:
         return self._run(step.tokens, step.positions, attend, at)
 
     def reference(self, tokens: IntArray, *, first: int = 0) -> Any:
-        """See `Model`."""
+        """See `CausalModel`."""
 
         def attend(q: Any, k: Any, v: Any, layer: int) -> Any:
             group = self.shape.heads // self.shape.kv_heads

@@ -13,7 +13,6 @@ from treeopt.acceptance.replay import ALL_POSITIONS_FLATTER
 from treeopt.acceptance.rules import APPROXIMATE_RULES, GREEDY
 from treeopt.acceptance.trace import Trace, TraceFile
 from treeopt.acceptance.traffic import Evidence, Part
-from treeopt.cost.drafter import PRICED_AS
 from treeopt.cost import (
     EngineSteps,
     Hardware,
@@ -23,6 +22,7 @@ from treeopt.cost import (
     parse_drafter,
 )
 from treeopt.cost.base import StepCost
+from treeopt.cost.drafter import PRICED_AS
 from treeopt.cost.experts import MAX_SKEW
 from treeopt.cost.hardware import hardware_document
 from treeopt.cost.model import model_document

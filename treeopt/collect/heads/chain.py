@@ -31,7 +31,9 @@ class ChainHead(Protocol):
     def states(self, tokens: IntArray) -> Any:
         """`[L]` text to the `[L, hidden]` states that it reads beside the tokens that follow."""
 
-    def run(self, tokens: IntArray, states: Any, positions: IntArray, mask: Any, cache: GrowingCache) -> tuple[Any, Any]:
+    def run(
+        self, tokens: IntArray, states: Any, positions: IntArray, mask: Any, cache: GrowingCache
+    ) -> tuple[Any, Any]:
         """One pass over M pairs.
 
         Args:
@@ -62,21 +64,21 @@ class ChainDrafter:
         pairs, starts = len(tokens) - 2, len(tokens) - first
         roots = np.arange(starts) + first - 2  # the last pair of the target's before each root
         device, cache = self._target.device, GrowingCache()
-        with torch.inference_mode():
+        with torch.no_grad():
             states, seen = self._head.states(tokens[:-2]), torch.ones(pairs, pairs, device=device).tril().bool()
             states, hidden = self._head.run(tokens[1:-1], states, np.arange(pairs), seen, cache)
             states, hidden, seen = states[first - 2 :], hidden[first - 2 :], seen[first - 2 :]
         yield self._guesses(hidden)
         padded = np.pad(tokens, (0, depth))  # roots near the end have no such tokens: their rows are not asked
         for d in range(2, depth + 1):
-            with torch.inference_mode():
+            with torch.no_grad():
                 seen = torch.cat([seen, torch.eye(starts, device=device).bool()], dim=1)
                 states, hidden = self._head.run(padded[roots + d], states, roots + d - 1, seen, cache)
             yield self._guesses(hidden[: max(starts - d + 1, 0)])
 
     def _guesses(self, hidden: Any) -> LogitGuesses:
         torch = require("torch", extra="hf")
-        with torch.inference_mode():
+        with torch.no_grad():
             logits = self._head.head(hidden)
         return LogitGuesses(
             logits,

@@ -3,10 +3,10 @@
 EAGLE (arXiv:2401.15077): x = fc(embedding, state), decoder layers of which the first has no input norm, then the
 target's own output head; the state is what the target's head reads, later the head's own output.
 
-EAGLE-3 (arXiv:2503.01840): the states of three of the target's layers are fused by fc; the first layer's attention reads
-the normed embedding beside the normed state, both added to the state; norm and an output head over fewer tokens, which
-`d2t` maps to the target's (target's number = number + d2t). The next pass reads the layer's output before that norm,
-where `norm_output` is set (EAGLE 3.1) behind it.
+EAGLE-3 (arXiv:2503.01840): the states of three of the target's layers are fused by fc; the first layer's attention
+reads the normed embedding beside the normed state and is added to the state; then a norm and an output head over fewer
+tokens, which `d2t` maps to the target's (target's number = number + d2t). The next pass reads the layer's output before
+that norm, where `norm_output` is set (EAGLE 3.1) behind it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class EagleHead:
         """See `ChainHead`: what the target's head reads."""
         return self._target.last_hidden(tokens)
 
-    def run(self, tokens: IntArray, states: Any, positions: IntArray, mask: Any, cache: GrowingCache) -> tuple[Any, Any]:
+    def run(
+        self, tokens: IntArray, states: Any, positions: IntArray, mask: Any, cache: GrowingCache
+    ) -> tuple[Any, Any]:
         """See `ChainHead`."""
         torch = require("torch", extra="hf")
         x = self._own.fc(torch.cat([self._embedding(tokens), states], dim=-1))
@@ -119,7 +121,9 @@ class Eagle3Head:
         states = torch.cat(chosen, dim=-1)
         return self._own.fc(self._own.input_norm(states) if hasattr(self._own, "input_norm") else states)
 
-    def run(self, tokens: IntArray, states: Any, positions: IntArray, mask: Any, cache: GrowingCache) -> tuple[Any, Any]:
+    def run(
+        self, tokens: IntArray, states: Any, positions: IntArray, mask: Any, cache: GrowingCache
+    ) -> tuple[Any, Any]:
         """See `ChainHead`."""
         torch, first = require("torch", extra="hf"), self._own.layers[0]
         normed = first.hidden_norm(states)

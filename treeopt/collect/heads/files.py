@@ -5,33 +5,31 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from treeopt.collect.settings import DraftKind
 from treeopt.decode.checkpoint import read_tensors
 from treeopt.errors import FileFormatError, InputError
 from treeopt.extras import require
 from treeopt.files.documents import read_text
 
+HeadKind = Literal["medusa", "eagle", "eagle3", "mtp", "model"]
 HINT: Final = "docs/collecting.md lists the drafters that can be collected, and their files"
 _INDEX: Final = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _WHOLE: Final = ("model.safetensors", "pytorch_model.bin")
 # By what the name of the architecture contains; the first that fits.
-_BY_ARCHITECTURE: Final[tuple[tuple[str, DraftKind | None], ...]] = (
+_BY_ARCHITECTURE: Final[tuple[tuple[str, HeadKind | None], ...]] = (
     ("dflash2", None),
     ("dspark", None),
     ("domino", None),
-    ("dflash", "dflash"),
-    ("peagle", "peagle"),
+    ("dflash", None),
+    ("peagle", None),
     ("eagle3", "eagle3"),
     ("eagle", "eagle"),
     ("medusa", "medusa"),
 )
-_SPECULATORS: Final[dict[str, DraftKind]] = {
+_SPECULATORS: Final[dict[str, HeadKind]] = {
     "eagle": "eagle",
     "eagle3": "eagle3",
-    "peagle": "peagle",
-    "dflash": "dflash",
     "mtp": "mtp",
 }
 
@@ -53,7 +51,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def kind_of(folder: Path) -> DraftKind:
+def kind_of(folder: Path) -> HeadKind:
     """What a folder holds; "model" where nothing says that it is a head of another model.
 
     Raises:
@@ -114,7 +112,8 @@ def read_weights(folder: Path, wanted: Callable[[str], bool] = lambda name: True
             found |= {name: value for name, value in tensors.items() if wanted(name)}
             continue
         with _opened(path) as file:
-            found |= {name: file.get_tensor(name) for name in file.keys() if wanted(name)}
+            names = [name for name in file.keys() if wanted(name)]  # noqa: SIM118 (it is no mapping)
+            found |= {name: file.get_tensor(name) for name in names}
     return found
 
 

@@ -39,7 +39,9 @@ def library_config(fields: dict[str, Any], *, model_type: str | None = None) -> 
         return transformers.AutoConfig.for_model(kind, **{k: v for k, v in fields.items() if k not in ignored})
     except Exception as error:  # the library checks each kind's fields in its own way
         reason = str(error).partition("\n")[0]
-        raise InputError(f"a head of the kind {kind}: {reason}", hint="give a head whose layers transformers has") from error
+        raise InputError(
+            f"a head of the kind {kind}: {reason}", hint="give a head whose layers transformers has"
+        ) from error
 
 
 def skeleton(config: Any, *, layers: int, vocabulary_size: int = 1, **changes: Any) -> Any:

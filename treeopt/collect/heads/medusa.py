@@ -67,14 +67,12 @@ class MedusaDrafter:
         last = len(tokens) - first  # how many roots have a token after them
         hidden = self._target.last_hidden(tokens[:-1])[first - 2 :]
         for d, head in enumerate(self._heads[:depth]):
-            with torch.inference_mode():
+            with torch.no_grad():
                 x = hidden[: max(last - d, 0)]
                 for weight, bias in head.residual:
                     x = x + torch.nn.functional.silu(torch.nn.functional.linear(x, weight, bias))
                 logits = x @ head.output.T
-            yield LogitGuesses(
-                logits, vocabulary_size=self._target.vocabulary_size, temperature=self._temperature
-            )
+            yield LogitGuesses(logits, vocabulary_size=self._target.vocabulary_size, temperature=self._temperature)
 
 
 def _count(weights: dict[str, Any], path: Path) -> int:

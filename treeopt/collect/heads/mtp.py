@@ -78,7 +78,9 @@ class MtpHead:
         """See `ChainHead`: what the target's head reads."""
         return self._target.last_hidden(tokens)
 
-    def run(self, tokens: IntArray, states: Any, positions: IntArray, mask: Any, cache: GrowingCache) -> tuple[Any, Any]:
+    def run(
+        self, tokens: IntArray, states: Any, positions: IntArray, mask: Any, cache: GrowingCache
+    ) -> tuple[Any, Any]:
         """See `ChainHead`."""
         torch, own = require("torch", extra="hf"), self._own
         embedded = self._target.embed(tokens)

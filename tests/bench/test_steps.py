@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch", reason="decoding needs torch")
 
-from benchmark.world import cells_of
+from bench.world import cells_of
 
 from treeopt.bench.steps import fit_context, fit_note, steps_csv
 from treeopt.planner.inputs import Inputs, load_inputs
