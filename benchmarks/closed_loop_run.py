@@ -17,7 +17,7 @@ import yaml
 
 from treeopt.collect.settings import parse_draft
 from treeopt.cost import ModelShape, load_model, parse_drafter
-from treeopt.cost.dtype import Dtype
+from treeopt.cost.formats import Dtype
 from treeopt.cost.hardware import save_hardware
 from treeopt.files.shipped import locate
 from treeopt.profile.device import Device, find_device

@@ -17,14 +17,14 @@ from measured_data import GEMM, data_folder
 from regret import ENGINES, profile_rows
 
 from treeopt.cost import Dtype, load_hardware
-from treeopt.cost.fits.choose import Datasheet, Fitted, fit_family
-from treeopt.cost.fits.fit import Form, Share
-from treeopt.cost.fits.kinds import rows_of
-from treeopt.cost.fits.rows import Rows, joined
-from treeopt.cost.fits.samples import sample_of
-from treeopt.cost.fits.solve import Trial, judge
-from treeopt.cost.fits.tables import parse_selections, read_table
-from treeopt.cost.timing import Family
+from treeopt.cost.fit.choose import Datasheet, FittedFamily, fit_family
+from treeopt.cost.fit.families import sample_of
+from treeopt.cost.fit.kinds import rows_of
+from treeopt.cost.fit.rows import Rows, joined
+from treeopt.cost.fit.solve import Trial, judge
+from treeopt.cost.fit.tables import parse_selections, read_table
+from treeopt.cost.kernels.family import Family
+from treeopt.cost.kernels.fit import Form, Share
 from treeopt.files.shipped import locate, shipped_names
 
 PROCESSORS: Final = {"h100_sxm": 132, "a100_sxm": 108, "h200_sxm": 132}
@@ -50,7 +50,7 @@ class Judged(NamedTuple):
 
     gpu: str
     engine: str
-    fitted: Fitted
+    fitted: FittedFamily
 
 
 def judged(folder: Path) -> Iterator[Judged]:
@@ -67,13 +67,13 @@ def judged(folder: Path) -> Iterator[Judged]:
 def sheet(gpu: str, rows: Rows) -> Datasheet:
     """What the GPU's data sheet says for these rows."""
     hardware = load_hardware(locate("hardware", SHEETS[gpu]).path)
-    kind = "fp8" if rows.dtype.startswith("fp8") else "bf16"
+    kind = Dtype.FP8 if rows.dtype.arithmetic is Dtype.FP8 else Dtype.BF16
     links = rows.family is Family.ALL_REDUCE
     rate = hardware.link_bandwidth_bytes_per_s if links else hardware.bandwidth_bytes_per_s
-    return Datasheet(bandwidth_bytes_per_s=rate, peak_flops=hardware.flops_per_s(kind))
+    return Datasheet(bandwidth_bytes_per_s=rate, peak_flops=hardware.peak_flops[kind])
 
 
-def cell(fitted: Fitted, form: Form, share: Share) -> str:
+def cell(fitted: FittedFamily, form: Form, share: Share) -> str:
     """The mean of the best trial of one form, in per cent."""
     found = [trial.mean for trial in fitted.trials if (trial.form, trial.share) == (form, share)]
     return f"{100 * min(found):.1f}" if found else "-"
@@ -103,7 +103,7 @@ def number(text: str) -> float:
     return float(text) if text != "-" else 1e9
 
 
-def taken(fitted: Fitted) -> Trial:
+def taken(fitted: FittedFamily) -> Trial:
     """The trial behind the fit that was taken."""
     fit = fitted.fit
     able = [t for t in fitted.trials if (t.form, t.share) == (fit.form, fit.share)]
@@ -127,7 +127,7 @@ def harder_questions() -> None:
     print("| shipped profile | shape left out | all of its outputs left out | all of its inputs left out |")
     print("|---|---|---|---|")
     for profile in ENGINES.values():
-        fit = load_hardware(locate("hardware", profile).path).fits.get(Family.GEMM, "bf16").fit  # type: ignore[union-attr]
+        fit = load_hardware(locate("hardware", profile).path).fits.get(Family.GEMM, Dtype.BF16).fit  # type: ignore[union-attr]
         rows = profile_rows(fit)
         sample = sample_of(rows)
         cells = []
@@ -143,14 +143,14 @@ def shipped() -> None:
     heads = ("profile", "TB/s", "TFLOP/s", "launch us", "gemm bf16", "gemm fp8", "attention", "experts bf16")
     print(f"| {' | '.join((*heads, 'experts fp8', 'int4'))} |")
     print("|" + "---|" * 10)
-    columns = ((Family.GEMM, "bf16"), (Family.GEMM, "fp8"), (Family.ATTENTION, "bf16"), (Family.EXPERTS, "bf16"))
-    columns = (*columns, (Family.EXPERTS, "fp8"), (Family.GEMM, "int4"))
+    columns = ((Family.GEMM, Dtype.BF16), (Family.GEMM, "fp8"), (Family.ATTENTION, "bf16"), (Family.EXPERTS, "bf16"))
+    columns = (*columns, (Family.EXPERTS, Dtype.FP8), (Family.GEMM, Dtype.INT4))
     for name in shipped_names("hardware"):
         hardware = load_hardware(locate("hardware", name).path)
         if hardware.fits is None:
             continue
         entries = [hardware.fits.get(*column) for column in columns]
-        entries[-1] = entries[-1] or hardware.fits.get(Family.EXPERTS, "int4")
+        entries[-1] = entries[-1] or hardware.fits.get(Family.EXPERTS, Dtype.INT4)
         errors = [entry and entry.fit.error for entry in entries]
         cells = [f"{100 * e.median:.1f} / {100 * e.p90:.1f}" if e else "-" for e in errors]
         rates = f"{hardware.bandwidth_bytes_per_s / 1e12:.2f} | {hardware.peak_flops[Dtype.BF16] / 1e12:.0f}"

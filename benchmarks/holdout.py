@@ -22,7 +22,7 @@ from treeopt.acceptance.intervals import Interval
 from treeopt.acceptance.model import expected_tokens, path_probabilities
 from treeopt.acceptance.traffic import Evidence
 from treeopt.arrays import FloatArray
-from treeopt.cost.base import IntLike
+from treeopt.cost.step_cost import IntLike
 from treeopt.planner.inputs import load_evidence
 from treeopt.solve.best_trees import Limits
 from treeopt.solve.fixed_point import Settled, held_out_tokens, settled_search

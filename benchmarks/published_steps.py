@@ -19,8 +19,8 @@ from measured_data import STEPS, data_folder
 from smooth_h100 import CONTEXT, SmoothH100, vllm_rows
 
 from treeopt.cost import Eagle, ModelStep, load_hardware, load_model
-from treeopt.cost.base import StepCost
-from treeopt.cost.steps.fit import EngineFit, fit_engine_steps
+from treeopt.cost.fit.engine_steps import EngineFit, fit_engine_steps
+from treeopt.cost.step_cost import StepCost
 from treeopt.files.shipped import locate, shipped_names
 
 HEADER = """\
@@ -42,7 +42,7 @@ def kernel_models() -> Iterator[Kernels]:
     for name in shipped_names("hardware"):
         if name.startswith("h100"):
             hardware = load_hardware(locate("hardware", name).path)
-            yield Kernels(name, ModelStep(model=model, times=hardware.operator_times(), drafter=Eagle()))
+            yield Kernels(name, ModelStep(model=model, times=hardware.kernel_times(), drafter=Eagle()))
     yield Kernels("smooth rooflines by hand", SmoothH100())
 
 

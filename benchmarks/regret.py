@@ -19,19 +19,18 @@ from scipy.optimize import least_squares
 
 from treeopt.arrays import FloatArray
 from treeopt.cost import load_hardware
-from treeopt.cost.dtype import Dtype
-from treeopt.cost.fits.choose import fit_family
-from treeopt.cost.fits.collection import Entry, Fits
-from treeopt.cost.fits.families import gemm_work
-from treeopt.cost.fits.fit import Fit
-from treeopt.cost.fits.kinds import rows_of
-from treeopt.cost.fits.roofline import Roofline, Work
-from treeopt.cost.fits.rows import Rows
-from treeopt.cost.fits.tables import Selection, read_table
-from treeopt.cost.gemm import Gemm
+from treeopt.cost.fit.choose import fit_family
+from treeopt.cost.fit.kinds import rows_of
+from treeopt.cost.fit.rows import Rows
+from treeopt.cost.fit.tables import Selection, read_table
+from treeopt.cost.formats import Dtype
 from treeopt.cost.hardware import Hardware
-from treeopt.cost.measured import MeasuredTimes
-from treeopt.cost.timing import Family
+from treeopt.cost.kernels.family import Family
+from treeopt.cost.kernels.fit import KernelFit
+from treeopt.cost.kernels.fits import FitEntry, KernelFits
+from treeopt.cost.kernels.gemm import Gemm, gemm_work
+from treeopt.cost.kernels.roofline import Roofline, Work
+from treeopt.cost.kernels.times import KernelTimes
 from treeopt.files.shipped import locate
 
 GEMMS: Final = "gemm/aic_gemm_bf16.csv"
@@ -138,7 +137,7 @@ def summed(model: Model, gemm: Callable[[Gemm], Price], message: Price) -> Price
     return price
 
 
-def profile_rows(fit: Fit) -> Rows:
+def profile_rows(fit: KernelFit) -> Rows:
     """The rows that a shipped profile keeps, back from its curves."""
     curves = fit.residuals
     shape, point = np.nonzero(~np.isnan(curves.values))
@@ -148,15 +147,21 @@ def profile_rows(fit: Fit) -> Rows:
     none = np.zeros(len(tokens), dtype=np.int64)
     sizes = np.stack([tokens, outputs, inputs], axis=1)
     return Rows(
-        family=Family.GEMM, dtype="bf16", sizes=sizes, time_s=time_s, origin=none, lines=none + 1, files=("profile",)
+        family=Family.GEMM,
+        dtype=Dtype.BF16,
+        sizes=sizes,
+        time_s=time_s,
+        origin=none,
+        lines=none + 1,
+        files=("profile",),
     )
 
 
-def measured(hardware: Hardware, gemm: Fit) -> MeasuredTimes:
+def measured(hardware: Hardware, gemm: KernelFit) -> KernelTimes:
     """A profile's times with another GEMM fit."""
     others = [entry for entry in hardware.fits.entries if entry.family is not Family.GEMM]  # type: ignore[union-attr]
-    fits = Fits(entries=(Entry(Family.GEMM, "bf16", gemm), *others))
-    return MeasuredTimes(name=hardware.name, fits=fits, link_bandwidth_bytes_per_s=1e11)
+    fits = KernelFits(entries=(FitEntry(Family.GEMM, Dtype.BF16, gemm), *others))
+    return KernelTimes(name=hardware.name, fits=fits, link_bandwidth_bytes_per_s=1e11)
 
 
 def without(rows: Rows, weights: list[Gemm]) -> Rows:
@@ -191,7 +196,7 @@ def choosers(model: Model, rows: Rows, messages: Rows, hardware: Hardware) -> It
     def by_form(form: Roofline) -> Callable[[Gemm], Price]:
         return lambda w: lambda t: form.time_s(gemm_work(t, np.array(1.0 * w.outputs), np.array(1.0 * w.inputs), 2.0))
 
-    def by_times(times: MeasuredTimes) -> Price:
+    def by_times(times: KernelTimes) -> Price:
         return summed(
             model,
             lambda w: lambda t: times.gemm_s(t, w, Dtype.BF16),
@@ -199,7 +204,7 @@ def choosers(model: Model, rows: Rows, messages: Rows, hardware: Hardware) -> It
         )
 
     weights = [part.weight for part in model.parts]
-    kept = profile_rows(hardware.fits.get(Family.GEMM, "bf16").fit)  # type: ignore[union-attr]
+    kept = profile_rows(hardware.fits.get(Family.GEMM, Dtype.BF16).fit)  # type: ignore[union-attr]
     refit = fit_family(without(kept, weights), processors=132).fit
     small = fit_family(without(rows, weights), processors=132).fit
     sheet = Roofline(bandwidth_bytes_per_s=3.35e12, peak_flops=989e12)
@@ -210,7 +215,7 @@ def choosers(model: Model, rows: Rows, messages: Rows, hardware: Hardware) -> It
     yield "form only, shapes left out", summed(model, by_form(refit.roofline), truth_message)
     yield "profile of the 28 shapes, judged ones left out", by_times(measured(hardware, small))
     yield "shipped profile, judged shapes left out", by_times(measured(hardware, refit))
-    yield "shipped profile, their own rows", by_times(hardware.operator_times())  # type: ignore[arg-type]
+    yield "shipped profile, their own rows", by_times(hardware.kernel_times())  # type: ignore[arg-type]
     yield "9 points of each shape", summed(model, lambda w: curve(rows, w[:2], "tokens", CALIBRATION), truth_message)
 
 

@@ -72,8 +72,8 @@ def counting(positions: int) -> tuple[float, float]:
         path = Path(folder) / "trace.npz"
         np.savez_compressed(path, rank=source[rng.integers(0, len(source), positions)])
         code = (
-            "import resource, sys, time; from pathlib import Path; from treeopt.acceptance.trace import TraceFile\n"
-            "start = time.perf_counter(); TraceFile(Path(sys.argv[1])).count()\n"
+            "import resource, sys, time; from pathlib import Path; from treeopt.acceptance.shards import TraceFiles\n"
+            "start = time.perf_counter(); TraceFiles.find(Path(sys.argv[1])).count()\n"
             "print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)"
         )
         out = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from treeopt.acceptance.trace import PAST_END, TraceFile
+from treeopt.acceptance.loading import read_trace
+from treeopt.acceptance.trace import PAST_END
 from treeopt.collect.job import CollectJob, run
 from treeopt.collect.settings import CollectSettings
 
@@ -51,7 +52,7 @@ def main(folder: Path, tokens: int) -> None:
     for drafter in ("ngram", "early-exit:24"):
         out = folder / f"{drafter.partition(':')[0]}.npz"
         collect(drafter, out, prompts, tokens=tokens)
-        rank = TraceFile(out).load().rank
+        rank = read_trace(out).rank
         first = rank[:, 0][rank[:, 0] != PAST_END]
         right = ", ".join(f"{k}: {np.mean(first == k):.3f}" for k in range(4))
         print(f"{drafter}: {len(first)} guesses of the next token; right by rank  {right}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from treeopt.acceptance.profile import load_profile
+from treeopt.acceptance.loading import load_profile
 from treeopt.files.shipped import locate
 from treeopt.solve.best_trees import Limits
 from treeopt.solve.problem import Question

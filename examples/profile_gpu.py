@@ -135,8 +135,8 @@ def methods(device: str, case_number: int) -> dict[str, Method]:
 
 def check(device: str, deadline_s: float) -> Iterator[dict[str, Any]]:
     """Every kernel case in every dtype: the worst error against float64, beside what roundings explain."""
-    from treeopt.cost.attention import GroupedAttention
-    from treeopt.cost.dtype import Dtype
+    from treeopt.cost.formats import Dtype
+    from treeopt.cost.kernels.attention import GroupedAttention
     from treeopt.profile.points import compaction, tree_attention
     from treeopt.profile.pool import Pool
     from treeopt.profile.workload import workload
@@ -245,7 +245,7 @@ def markdown(result: dict[str, Any]) -> str:
 
 def make_bench(device: Any, out: Path) -> Any:
     from treeopt.cost import load_model, parse_drafter
-    from treeopt.cost.dtype import Dtype
+    from treeopt.cost.formats import Dtype
     from treeopt.files.shipped import locate
     from treeopt.profile.measure import Bench, Questions
     from treeopt.profile.rows import RowFile

@@ -10,7 +10,6 @@ import numpy as np
 
 from treeopt.arrays import FloatArray
 from treeopt.cost import (
-    DatasheetTimes,
     Drafter,
     DraftModel,
     Dtype,
@@ -18,17 +17,17 @@ from treeopt.cost import (
     Eagle3,
     EngineSteps,
     Experts,
+    KernelTimes,
     Medusa,
     ModelStep,
     Mtp,
     Ngram,
-    OperatorTimes,
     load_hardware,
     load_model,
 )
-from treeopt.cost.attention import Attention
-from treeopt.cost.gemm import Gemm
-from treeopt.cost.timing import Family, FitError, Use
+from treeopt.cost.kernels.attention import Attention
+from treeopt.cost.kernels.family import Family, FitError, Use
+from treeopt.cost.kernels.gemm import Gemm
 
 PROFILES = Path(__file__).parents[1] / "profiles"
 
@@ -57,7 +56,7 @@ def step_of(model: str, drafter: str, tp: int) -> ModelStep:
     }
     return ModelStep(
         model=load_model(PROFILES / "models" / f"{model}.yaml"),
-        times=DatasheetTimes(hardware=load_hardware(PROFILES / "hardware" / "h100-sxm.yaml")),
+        times=load_hardware(PROFILES / "hardware" / "h100-sxm.yaml").kernel_times(),
         drafter=kinds[drafter],
         tp=tp,
     )
@@ -68,7 +67,7 @@ def jagged_step_of(model: str, drafter: str, tp: int) -> ModelStep:
     """By jagged times, in an engine that pads to captured sizes."""
     step = step_of(model, drafter, tp)
     engine = EngineSteps(step_s=1e-3, draft_pass_s=1e-5, capture_tokens=(1, 8, 64, 256), eager_s=0.05)
-    return replace(step, times=JaggedTimes(smooth=step.times), engine=engine)
+    return replace(step, times=JaggedTimes(**vars(step.times), smooth=step.times), engine=engine)
 
 
 def wobble(size: FloatArray) -> FloatArray:
@@ -77,10 +76,10 @@ def wobble(size: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JaggedTimes:
-    """`OperatorTimes` as rough as measured ones: each family's error is its place among the families, in percent."""
+class JaggedTimes(KernelTimes):
+    """Times as rough as measured ones: each family's error is its place among the families, in percent."""
 
-    smooth: OperatorTimes
+    smooth: KernelTimes
 
     def gemm_s(self, tokens: FloatArray, weight: Gemm, dtype: Dtype) -> FloatArray:
         return self.smooth.gemm_s(tokens, weight, dtype) * wobble(tokens + weight.inputs)

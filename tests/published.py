@@ -18,12 +18,12 @@ from smooth_h100 import CONTEXT, fitted_without, vllm_rows
 
 from treeopt.acceptance.position import PositionSurvival
 from treeopt.arrays import FloatArray
-from treeopt.cost.base import StepCost
-from treeopt.cost.experts import Experts
-from treeopt.cost.steps.bench_rows import read_bench_steps
-from treeopt.cost.steps.reading import read_steps
-from treeopt.cost.steps.served import payoffs
-from treeopt.cost.table import ChainTable, TableStep, TokenTable
+from treeopt.cost.kernels.experts import Experts
+from treeopt.cost.served.bench_rows import read_bench_steps
+from treeopt.cost.served.reading import read_steps
+from treeopt.cost.served.step import payoffs
+from treeopt.cost.step_cost import StepCost
+from treeopt.cost.step_table import ChainTable, TableStep, TokenTable
 from treeopt.solve.problem import Question
 from treeopt.solve.result import Choice
 from treeopt.solve.search import price_tree, search

@@ -7,10 +7,10 @@ from typing import Final
 
 import shared
 
-from treeopt.cost.base import StepCost
-from treeopt.cost.steps.fit import EngineFit, fit_engine_steps
-from treeopt.cost.steps.reading import read_steps
-from treeopt.cost.steps.served import ServedStep
+from treeopt.cost.fit.engine_steps import EngineFit, fit_engine_steps
+from treeopt.cost.served.reading import read_steps
+from treeopt.cost.served.step import ServedStep
+from treeopt.cost.step_cost import StepCost
 
 CONTEXT: Final = 300  # MT-Bench; the source does not say
 _LAYER: Final = ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from treeopt.cost import ModelShape, parse_drafter
-from treeopt.cost.attention import GroupedAttention
-from treeopt.cost.dtype import Dtype
+from treeopt.cost.formats import Dtype
+from treeopt.cost.kernels.attention import GroupedAttention
 from treeopt.profile.device import Device
 from treeopt.profile.measure import Bench, Questions
 from treeopt.profile.points import Ceilings, Point

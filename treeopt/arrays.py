@@ -1,6 +1,8 @@
-"""The kinds of arrays that are passed around."""
+"""The kinds of arrays that are passed around, and the distinct values of one."""
 
 from __future__ import annotations
+
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -8,3 +10,30 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+
+_MARKED: Final = 1 << 20
+
+
+class Axis(NamedTuple):
+    """Distinct values, rising, and the `[...]` place of each element of an array among them.
+
+    Most arguments of the search take few values, and only those need a price.
+    """
+
+    values: tuple[int, ...]
+    at: IntArray
+
+    @classmethod
+    def of(cls, argument: IntArray | FloatArray | int) -> Axis:
+        """The axis of an array of whole numbers >= 0, of any shape."""
+        array = np.asarray(argument, dtype=np.int64)
+        if array.size == 1:
+            return cls((int(array.item()),), np.zeros(array.shape, dtype=np.int64))
+        largest = int(array.max(initial=0))
+        if largest > _MARKED:
+            values, at = np.unique(array, return_inverse=True)
+            return cls(tuple(values.tolist()), at.reshape(array.shape))
+        # Sizes are small as a rule, and marking those that occur is far faster than sorting.
+        occurs = np.zeros(largest + 1, dtype=np.bool_)
+        occurs[array] = True
+        return cls(tuple(np.flatnonzero(occurs).tolist()), (np.cumsum(occurs) - 1)[array])

@@ -13,6 +13,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_LISTED = 40  # names that a hint lists one by one
+
 
 class TreeoptError(Exception):
     """The base of every error a user can cause; `hint` says what to do next."""
@@ -27,13 +29,14 @@ class InputError(TreeoptError):
 
 
 class UnknownNameError(InputError):
-    """A name that nothing is known by; the hint offers the nearest and lists the rest."""
+    """A name that nothing is known by; the hint offers the nearest and lists the rest, where a person can read them."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, or_else: str = "") -> None:
         names = sorted(known)
-        near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(name.lower(), names, n=5, cutoff=0.5)
         guess = f"did you mean {near[0]}? " if near else ""
-        super().__init__(f"unknown {kind} '{name}'", hint=f"{guess}known: {', '.join(names)}{or_else}")
+        listed = names if len(names) <= _LISTED else [*(near or names)[:5], f"... ({len(names)} in all)"]
+        super().__init__(f"unknown {kind} '{name}'", hint=f"{guess}known: {', '.join(listed)}{or_else}")
 
 
 class FileFormatError(InputError):

@@ -13,8 +13,9 @@ from traces import trace_of, traces
 from treeopt.acceptance.dynamic_trace import Assumption, TraceValues
 from treeopt.acceptance.dynamic_tree import Triple, TripleLimits, pool_size
 from treeopt.acceptance.errors import EvidenceError
+from treeopt.acceptance.loading import read_trace
 from treeopt.acceptance.replay import draft_starts
-from treeopt.acceptance.trace import Trace, TraceFile
+from treeopt.acceptance.trace import Trace
 
 LIMITS = TripleLimits(steps=3, topk=3, nodes=30)
 TRIPLES = [Triple(s, k, n) for s in (1, 2, 3) for k in (1, 2, 3) for n in range(2, pool_size(s, k) + 2)]
@@ -136,7 +137,7 @@ def test_limits_follow_the_record() -> None:
 
 @needs_shared
 def test_real_drafters() -> None:
-    trace = TraceFile(SHARED / "data" / "traces" / "smollm2_greedy_medusa_prose.npz").load(confidence=True)
+    trace = read_trace(SHARED / "data" / "traces" / "smollm2_greedy_medusa_prose.npz", confidence=True)
     limits = TripleLimits(steps=4, topk=8, nodes=32)
     values = TraceValues(trace=trace, limits=limits)
     low, high = (

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 import pytest
+from costs import FakeCost, drafting_cost
 from engines.builder import dynamic_paths
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,20 +33,6 @@ from treeopt.solve.scores import TIE
 from treeopt.solve.search import search
 
 LIMITS = TripleLimits(steps=4, topk=4, nodes=24)
-
-
-@dataclass(frozen=True)
-class Steps:
-    """A staircase in N, a price per drafter pass and per token in it."""
-
-    stair: int
-    passes: float
-    drafted: float
-    ridge_tokens: float = 300.0
-
-    def step_time_s(self, batch, nodes, depth, widths, context):  # type: ignore[no-untyped-def]
-        stairs = np.ceil(batch * np.asarray(nodes) / self.stair)
-        return 1.0 + 0.07 * stairs + self.passes * np.asarray(depth) + self.drafted * batch * widths.sum(axis=-1)
 
 
 def sure_drafter(rows: dict[tuple[int, ...], list[float]], depth: int, ranks: int) -> TableModel:
@@ -95,7 +81,7 @@ def drafter(seed: int) -> tuple[TableModel, TableModel]:
     return draft, TableModel(LIMITS.steps, ranks, lambda path: np.sort(draft._rows[path] * noise[path])[::-1])
 
 
-def searched(rule: TripleRule, draft: TableModel, accept: TableModel, cost: Steps, batch: int) -> Choice:
+def searched(rule: TripleRule, draft: TableModel, accept: TableModel, cost: FakeCost, batch: int) -> Choice:
     """The best triple of an engine for a drafter whose confidence is not how its guesses are accepted."""
     model = ValuedModel(accept, ModelValues.of(accept, LIMITS, draft=draft), draft)
     limits = Limits(max_nodes=LIMITS.nodes)
@@ -117,12 +103,12 @@ def test_search_equals_brute_force_on_100_drafters(rule: TripleRule) -> None:
     for seed in range(100):
         rng = np.random.default_rng(1000 + seed)
         draft, accept = drafter(seed)
-        cost = Steps(int(rng.integers(1, 40)), rng.uniform(0, 0.2), rng.uniform(0, 0.004))
+        cost = drafting_cost(rng)
         batch = int(rng.integers(1, 9))
         check(searched(rule, draft, accept, cost, batch), all_rates(rule.engine, draft, accept, cost, batch))
 
 
-def all_rates(engine: str, draft: TableModel, accept: TableModel, cost: Steps, batch: int) -> dict[Triple, float]:
+def all_rates(engine: str, draft: TableModel, accept: TableModel, cost: FakeCost, batch: int) -> dict[Triple, float]:
     """Tokens/s of every triple that the engine accepts."""
     rates = {}
     for s, k, n in product(range(1, LIMITS.steps + 1), range(1, LIMITS.topk + 1), range(2, LIMITS.nodes + 1)):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from treeopt.acceptance.profile import load_profile
+from treeopt.acceptance.loading import load_profile
 from treeopt.errors import FileFormatError
 from treeopt.plan.reading import load_plan
 from treeopt.planner.inputs import load_inputs
@@ -56,5 +56,5 @@ def test_a_profile_of_an_unknown_rule_is_refused(tmp_path: Path) -> None:
 def test_a_trace_of_an_unknown_rule_is_refused(tmp_path: Path) -> None:
     arrays = {"rank": np.zeros((4, 2), dtype=np.int16), "doc_id": np.zeros(4, dtype=np.int64), "pos": np.arange(4)}
     np.savez(tmp_path / "t.npz", **arrays, conditions=json.dumps({"rule": "rejection"}))
-    with pytest.raises(FileFormatError, match=r"t\.npz: its conditions name an unknown rule 'rejection'"):
+    with pytest.raises(FileFormatError, match=r"t\.npz, its conditions:1: rule: unknown rule 'rejection'"):
         load_profile(tmp_path / "t.npz")

@@ -13,7 +13,8 @@ from treeopt.tree import DraftTree
 
 pytest.importorskip("torch", reason="decoding needs torch")
 
-from bench.world import PriceList, World, random_prompts, subject_of, world_of
+from bench.world import World, price_list, random_prompts, subject_of, world_of
+from costs import FakeCost
 
 from treeopt.acceptance.intervals import Interval
 from treeopt.acceptance.trace import Trace
@@ -22,7 +23,7 @@ from treeopt.bench.result import BenchResult, Promise
 from treeopt.bench.runs import CHAIN, PLAIN, PLAN, Method, RunPlan, run_side_by_side
 from treeopt.bench.steps import fit_context, steps_csv
 from treeopt.collect.record import DecodedText, record_trace
-from treeopt.cost.steps.reading import read_steps
+from treeopt.cost.served.reading import read_steps
 from treeopt.decode.rules import rule_named
 from treeopt.errors import InputError
 from treeopt.planner.compare import Comparison, Verdict
@@ -44,7 +45,7 @@ def trace() -> Trace:
     return record_trace(texts, noisy(toy(7), scale=0.5), rule=rule_named("greedy"), depth=4)
 
 
-def world(cost: PriceList | None = None) -> World:
+def world(cost: FakeCost | None = None) -> World:
     return world_of(trace(), cost)
 
 
@@ -73,7 +74,7 @@ def test_in_a_world_that_is_as_predicted_nothing_is_left_over(right: BenchResult
 
 def test_the_residual_is_the_sum_of_its_parts() -> None:
     subject = subject_of(random_prompts(9), tokens=40)
-    found = bench(subject, lambda batch: WAYS, world(PriceList(scale=0.7)), BenchRuns(batches=(2,), repeats=2))
+    found = bench(subject, lambda batch: WAYS, world(price_list(0.7)), BenchRuns(batches=(2,), repeats=2))
     for cell in found.cells:
         parts = cell.residual
         assert parts.cost.value == pytest.approx(np.log(0.7))

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from costs import FakeCost
 from decode.models import noisy, toy
 
 from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.profile import Conditions, RankProfile
 from treeopt.acceptance.trace import Trace
 from treeopt.acceptance.traffic import Evidence, Part
-from treeopt.arrays import FloatArray
 from treeopt.bench.result import BenchCell, Residual
 from treeopt.bench.runs import DecodingSetup, Method, RunPlan
-from treeopt.cost.base import IntLike, StepCost
+from treeopt.cost.step_cost import StepCost
 from treeopt.decode.decoder import Decoding
 from treeopt.decode.toy import ToyTransformer
 from treeopt.plan.bucket import Estimate
@@ -26,16 +26,9 @@ from treeopt.tree import DraftTree
 STEP_S, TOKEN_S = 0.01, 0.0005
 
 
-@dataclass(frozen=True, kw_only=True)
-class PriceList:
+def price_list(scale: float = 1.0) -> FakeCost:
     """A step of B x N tokens takes `scale (STEP_S + TOKEN_S B N)`."""
-
-    scale: float = 1.0
-    ridge_tokens: float = 100.0
-
-    def step_time_s(self, batch: IntLike, nodes: IntLike, depth: IntLike, widths: Any, context: IntLike) -> FloatArray:
-        shape = np.broadcast_shapes(*map(np.shape, (batch, nodes, depth, context)), widths.shape[:-1])
-        return np.broadcast_to(self.scale * (STEP_S + TOKEN_S * np.asarray(batch) * nodes), shape).astype(float)
+    return FakeCost(step_s=scale * STEP_S, token_s=scale * TOKEN_S, ridge_tokens=100.0)
 
 
 class Clock:
@@ -84,16 +77,16 @@ class World:
     """Evidence and prices; `treeopt.planner.inputs.Inputs` as far as predictions need it."""
 
     evidence: Evidence
-    cost: PriceList
+    cost: FakeCost
 
 
-def world_of(trace: Trace, cost: PriceList | None = None) -> World:
+def world_of(trace: Trace, cost: FakeCost | None = None) -> World:
     counts: PathCounts = trace.count()
     profile = RankProfile(
         name="toy", evidence=counts, conditions=Conditions(), sha256="0" * 64, documents=trace.documents
     )
     part = Part(name="toy", weight=1.0, profile=profile, trace=trace)
-    return World(evidence=Evidence(parts=(part,)), cost=cost or PriceList())
+    return World(evidence=Evidence(parts=(part,)), cost=cost or price_list())
 
 
 def cells_of(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treeopt.check.change import Change, Verdict, length_error
+from treeopt.check.change import Change, DriftVerdict, length_error
 
 
 def change(measured: float, error: float | None, planned_error: float | None = None, comparisons: int = 1) -> Change:
@@ -22,17 +22,17 @@ def change(measured: float, error: float | None, planned_error: float | None = N
 @pytest.mark.parametrize(
     ("found", "verdict"),
     [
-        (change(1.8, 0.02), Verdict.DRIFT),  # -10 %, ten standard errors
-        (change(1.94, 0.001), Verdict.STABLE),  # -3 % is sure, and below the gate
-        (change(1.8, 0.1), Verdict.UNCLEAR),  # -10 % is two standard errors, less than 3.09
-        (change(1.8, 0.02, 0.1), Verdict.UNCLEAR),  # the plan's own error counts too
-        (change(2.2, 0.02), Verdict.DRIFT),
-        (change(2.0, None), Verdict.UNCLEAR),
-        (change(1.0, None), Verdict.UNCLEAR),
-        (change(2.0, 0.2), Verdict.UNCLEAR),  # a change of a third could hide here
+        (change(1.8, 0.02), DriftVerdict.DRIFT),  # -10 %, ten standard errors
+        (change(1.94, 0.001), DriftVerdict.STABLE),  # -3 % is sure, and below the gate
+        (change(1.8, 0.1), DriftVerdict.UNCLEAR),  # -10 % is two standard errors, less than 3.09
+        (change(1.8, 0.02, 0.1), DriftVerdict.UNCLEAR),  # the plan's own error counts too
+        (change(2.2, 0.02), DriftVerdict.DRIFT),
+        (change(2.0, None), DriftVerdict.UNCLEAR),
+        (change(1.0, None), DriftVerdict.UNCLEAR),
+        (change(2.0, 0.2), DriftVerdict.UNCLEAR),  # a change of a third could hide here
     ],
 )
-def test_verdicts(found: Change, verdict: Verdict) -> None:
+def test_verdicts(found: Change, verdict: DriftVerdict) -> None:
     assert found.verdict is verdict
 
 
@@ -47,8 +47,8 @@ def test_interval_by_hand() -> None:
 
 
 def test_more_comparisons_ask_for_more() -> None:
-    assert change(1.8, 0.06).verdict is Verdict.DRIFT
-    assert change(1.8, 0.06, comparisons=20).verdict is Verdict.UNCLEAR
+    assert change(1.8, 0.06).verdict is DriftVerdict.DRIFT
+    assert change(1.8, 0.06, comparisons=20).verdict is DriftVerdict.UNCLEAR
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=5), st.integers(1, 1000))

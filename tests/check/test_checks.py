@@ -13,9 +13,9 @@ from plans import bucket_of, plan_of
 from treeopt.acceptance.errors import NoDraftsError
 from treeopt.acceptance.importers import read_evidence
 from treeopt.acceptance.replay import ALL_POSITIONS_FLATTER
-from treeopt.check.check import Verdict, check_plan, read_metrics
+from treeopt.check.check import DriftVerdict, check_plan, read_metrics
 from treeopt.check.measured import Measured
-from treeopt.check.report import Kind, Report
+from treeopt.check.report import CheckReport, FindingKind
 from treeopt.errors import InputError
 from treeopt.plan.plan import Plan
 from treeopt.tree import DraftTree
@@ -33,7 +33,7 @@ CHAINS = plan_of(
 TREE = plan_of(bucket_of(BUSHY, 1, 8, f=[1.0, 0.6, 0.2, 0.4, 0.1], half_width=0.01), documents=100)
 
 
-def kinds(report: Report) -> list[Kind]:
+def kinds(report: CheckReport) -> list[FindingKind]:
     return [finding.kind for finding in report.findings]
 
 
@@ -46,20 +46,20 @@ def test_a_plan_that_holds() -> None:
     assert not report.drifted
     (only,) = report.compared
     assert only.bucket.batch_max == 4
-    assert only.verdict is Verdict.STABLE
+    assert only.verdict is DriftVerdict.STABLE
     assert only.change.share == pytest.approx(0.0, abs=1e-6)
     assert [d.planned for d in only.depths] == pytest.approx([0.7, 0.5 / 0.7, 0.7, 0.25 / 0.35])
 
 
 def test_acceptance_fell_and_where() -> None:
     report = check_plan(CHAINS, metrics_of(counted([0.7, 0.3, 0.2, 0.15])))
-    assert kinds(report) == [Kind.ACCEPTANCE_FELL]
+    assert kinds(report) == [FindingKind.ACCEPTANCE_FELL]
     # 1 + .7 + .3 + .2 + .15 = 2.35 of 2.8; given depth 1, depth 2 fell from .714 to .429.
     assert "2.35 tokens per step, planned 2.80, most at depth 2: 0.714 to 0.429" in report.findings[0].seen
 
 
 def test_acceptance_rose() -> None:
-    assert kinds(check_plan(CHAINS, metrics_of(counted([0.8, 0.6, 0.5, 0.4])))) == [Kind.ACCEPTANCE_ROSE]
+    assert kinds(check_plan(CHAINS, metrics_of(counted([0.8, 0.6, 0.5, 0.4])))) == [FindingKind.ACCEPTANCE_ROSE]
 
 
 def test_below_the_gate_is_no_drift() -> None:
@@ -81,37 +81,37 @@ def test_mixed_lengths_are_compared_over_what_all_have() -> None:
     assert not report.drifted
     assert report.compared[0].change.planned == pytest.approx(2.2)
     assert kinds(check_plan(CHAINS, metrics_of(replace(counted([0.5, 0.3, 0.1, 0.1]), shorter=3.0)))) == [
-        Kind.ACCEPTANCE_FELL
+        FindingKind.ACCEPTANCE_FELL
     ]
 
 
 def test_something_else_runs() -> None:
     report = check_plan(CHAINS, metrics_of(counted([0.7, 0.5, 0.35])))
-    assert kinds(report) == [Kind.NOT_ACTIVE]
+    assert kinds(report) == [FindingKind.NOT_ACTIVE]
     assert "3 tokens drafted per step, the plan drafts 0, 2, 4" in report.findings[0].seen
 
 
 def test_nothing_is_drafted() -> None:
-    assert kinds(check_plan(CHAINS, metrics_of())) == [Kind.NOT_ACTIVE]
+    assert kinds(check_plan(CHAINS, metrics_of())) == [FindingKind.NOT_ACTIVE]
     # In the bucket that should not speculate, nothing is right and anything is wrong.
     assert not check_plan(CHAINS, metrics_of(), batch=32).drifted
-    assert kinds(check_plan(CHAINS, metrics_of(counted(F4[1:])), batch=32)) == [Kind.NOT_ACTIVE]
+    assert kinds(check_plan(CHAINS, metrics_of(counted(F4[1:])), batch=32)) == [FindingKind.NOT_ACTIVE]
 
 
 def test_a_tree_by_depth() -> None:
     assert not check_plan(TREE, metrics_of(counted([0.8, 0.5]))).drifted
-    assert kinds(check_plan(TREE, metrics_of(counted([0.7, 0.4])))) == [Kind.ACCEPTANCE_FELL]
+    assert kinds(check_plan(TREE, metrics_of(counted([0.7, 0.4])))) == [FindingKind.ACCEPTANCE_FELL]
 
 
 def test_a_chain_where_a_tree_should_run() -> None:
     report = check_plan(TREE, metrics_of(counted([0.6, 0.4])))
-    assert kinds(report) == [Kind.NOT_ACTIVE]
+    assert kinds(report) == [FindingKind.NOT_ACTIVE]
     assert "as 2 top guesses alone would give" in report.findings[0].seen
 
 
 def test_a_mean_above_what_the_tree_can_give() -> None:
     report = check_plan(TREE, metrics_of(Measured(name="gauge", length=3.4)))
-    assert kinds(report) == [Kind.ABOVE_BOUND]
+    assert kinds(report) == [FindingKind.ABOVE_BOUND]
     assert "a tree of depth 2 gives 3 at most" in report.findings[0].seen
 
 
@@ -132,7 +132,7 @@ def test_a_larger_tree_that_accepts_less() -> None:
     # The longer chain is fine by itself, yet accepts less than the shorter one that it holds.
     plan = plan_of(bucket_of(CHAIN4, 1, 4, f=[1.0, 0.5, 0.3, 0.2, 0.1]), bucket_of(CHAIN2, 5, 16, f=F4[:3]))
     report = check_plan(plan, metrics_of(counted([0.5, 0.3, 0.2, 0.1]), counted([0.9, 0.6])))
-    assert Kind.LARGER_TREE_ACCEPTS_LESS in kinds(report)
+    assert FindingKind.LARGER_TREE_ACCEPTS_LESS in kinds(report)
     assert "2.10 tokens per step with 5 nodes, 2.50 with 3" in report.findings[-1].seen
     fine = check_plan(CHAINS, metrics_of(counted(F4[1:]), counted(F4[1:3])))
     assert not fine.drifted
@@ -152,8 +152,10 @@ def varied(survival: tuple[float, ...], lines: int, seed: int) -> list[str]:
     return [vllm_line(1000, np.round(np.array(survival) + rng.choice([-0.02, 0.02]), 3).tolist()) for _ in range(lines)]
 
 
-@pytest.mark.parametrize(("after", "expected"), [(BAD, [Kind.ACCEPTANCE_FELL, Kind.COLLAPSE_AFTER_PAUSE]), (GOOD, [])])
-def test_collapse_after_a_pause(tmp_path: Path, after: tuple[float, ...], expected: list[Kind]) -> None:
+@pytest.mark.parametrize(
+    ("after", "expected"), [(BAD, [FindingKind.ACCEPTANCE_FELL, FindingKind.COLLAPSE_AFTER_PAUSE]), (GOOD, [])]
+)
+def test_collapse_after_a_pause(tmp_path: Path, after: tuple[float, ...], expected: list[FindingKind]) -> None:
     pause = [vllm_throughput(90.0)] * 4
     text = "\n".join([*varied(GOOD, 8, 1), *pause, *varied(after, 8, 2)])
     plan = plan_of(bucket_of(CHAIN4, 1, 64, f=[1.0, *GOOD]))
@@ -166,7 +168,7 @@ def test_collapse_after_a_pause(tmp_path: Path, after: tuple[float, ...], expect
 def test_a_fall_without_a_pause_is_no_collapse(tmp_path: Path) -> None:
     text = "\n".join([*varied(GOOD, 8, 1), *varied(BAD, 8, 2)])
     plan = plan_of(bucket_of(CHAIN4, 1, 64, f=[1.0, *GOOD]))
-    assert kinds(check_plan(plan, read_metrics([log_of(tmp_path, text)]))) == [Kind.ACCEPTANCE_FELL]
+    assert kinds(check_plan(plan, read_metrics([log_of(tmp_path, text)]))) == [FindingKind.ACCEPTANCE_FELL]
 
 
 def test_collapse_in_iterations(tmp_path: Path) -> None:
@@ -176,7 +178,7 @@ def test_collapse_in_iterations(tmp_path: Path) -> None:
     iterations = run([180, 190, 170, 185, 175]) + [trtllm_iteration(0, 0, 0)] * 3 + run([80, 90, 85, 88, 82])
     plan = plan_of(bucket_of(CHAIN4, 1, 64, f=[1.0, 0.7, 0.5, 0.4, 0.2]))
     report = check_plan(plan, read_metrics([log_of(tmp_path, json.dumps(iterations))]))
-    assert Kind.COLLAPSE_AFTER_PAUSE in kinds(report)
+    assert FindingKind.COLLAPSE_AFTER_PAUSE in kinds(report)
 
 
 def test_counters_that_stand_still(tmp_path: Path) -> None:
@@ -187,7 +189,7 @@ def test_counters_that_stand_still(tmp_path: Path) -> None:
         read_evidence([log_of(tmp_path, text)])
     metrics = read_metrics([log_of(tmp_path, text)])
     assert metrics.drafted_nothing
-    assert kinds(check_plan(CHAINS, metrics)) == [Kind.NOT_ACTIVE]
+    assert kinds(check_plan(CHAINS, metrics)) == [FindingKind.NOT_ACTIVE]
     silent = read_metrics([log_of(tmp_path, vllm_line(0, (0.0, 0.0)) + "\n")])
     assert silent.drafted_nothing
 
@@ -224,7 +226,7 @@ def test_head_accuracies_say_nothing_of_a_tree() -> None:
 
 def test_two_sources_of_one_tree_are_not_one_inside_the_other() -> None:
     report = check_plan(CHAINS, metrics_of(counted([0.6, 0.4]), counted([0.9, 0.6])), batch=8)
-    assert set(kinds(report)) == {Kind.ACCEPTANCE_FELL, Kind.ACCEPTANCE_ROSE}
+    assert set(kinds(report)) == {FindingKind.ACCEPTANCE_FELL, FindingKind.ACCEPTANCE_ROSE}
 
 
 def test_an_interval_of_drafts_taken_as_independent_counts_three_times() -> None:

@@ -7,7 +7,7 @@ from check.simulated import expected, measured, planned
 from scipy.optimize import brentq
 
 from treeopt.check.check import check_plan
-from treeopt.check.report import Kind
+from treeopt.check.report import FindingKind
 
 
 def test_false_alarms_in_stable_deployments() -> None:
@@ -29,7 +29,7 @@ def test_a_drop_of_a_tenth_is_found() -> None:
         rate = rng.uniform(0.5, 0.9)
         worse = float(brentq(lambda r: expected(r) - 0.9 * expected(rate), 0.01, rate))  # noqa: B023
         report = check_plan(planned(rng, rate), measured(rng, worse, 20_000))
-        found += [finding.kind for finding in report.findings] == [Kind.ACCEPTANCE_FELL]
+        found += [finding.kind for finding in report.findings] == [FindingKind.ACCEPTANCE_FELL]
     assert found >= 190
 
 

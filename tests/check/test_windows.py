@@ -8,11 +8,11 @@ import pytest
 from check.logs import sglang_line, trtllm_iteration, vllm_line, vllm_throughput
 from shared import SHARED, needs_shared
 
-from treeopt.check.windows import Window, pooled, read_windows
+from treeopt.check.windows import LogWindow, pooled, read_windows
 from treeopt.files.evidence_lines import SourceFile
 
 
-def windows(tmp_path: Path, text: str, kind: str) -> list[Window]:
+def windows(tmp_path: Path, text: str, kind: str) -> list[LogWindow]:
     file = tmp_path / "log"
     file.write_text(text)
     return read_windows(SourceFile(file), kind)
@@ -71,7 +71,7 @@ def test_the_pooled_error_is_that_of_independent_windows() -> None:
     means = []
     for _ in range(400):
         lengths = rng.normal(2.5, 0.4, size=12)
-        found = pooled([Window(line=i, draft_tokens=3, weight=7.0, length=x) for i, x in enumerate(lengths)])
+        found = pooled([LogWindow(line=i, draft_tokens=3, weight=7.0, length=x) for i, x in enumerate(lengths)])
         assert found.length == pytest.approx(lengths.mean())
         assert found.error == pytest.approx(lengths.std(ddof=1) / np.sqrt(12))
         means.append(found.length)
@@ -79,7 +79,7 @@ def test_the_pooled_error_is_that_of_independent_windows() -> None:
 
 
 def test_too_few_windows_have_no_error() -> None:
-    found = pooled([Window(line=1, draft_tokens=3, weight=1.0, length=2.0)] * 4)
+    found = pooled([LogWindow(line=1, draft_tokens=3, weight=1.0, length=2.0)] * 4)
     assert (found.length, found.error) == (2.0, None)
 
 

@@ -10,8 +10,8 @@ import pytest
 from timing_rows import TOKENS, decode_lines, gemm_lines, gemm_time_s, write_gemm
 
 from treeopt.cost import Dtype, load_hardware
-from treeopt.cost.gemm import Gemm
-from treeopt.cost.measured import MeasuredTimes
+from treeopt.cost.kernels.gemm import Gemm
+from treeopt.cost.kernels.times import KernelTimes
 
 GIVEN = ("--name", "toy", "--datasheet", "h100-sxm", "--date", "2026-01-02")
 
@@ -35,8 +35,8 @@ def test_a_profile_is_written_and_priced_with(run, rows: Path, tmp_path: Path) -
     assert hardware.measurement is not None
     assert (hardware.measurement.engine, hardware.measurement.date) == ("engine-1", "2026-01-02")
     assert hardware.sources["launch_s"] == "fitted: engine-1 GEMM rows of own measurement"
-    times = hardware.operator_times()
-    assert isinstance(times, MeasuredTimes)
+    times = hardware.kernel_times()
+    assert isinstance(times, KernelTimes)
     found = times.gemm_s(np.array(TOKENS, dtype=float), Gemm(8192, 6144), Dtype.BF16)
     assert found.tolist() == pytest.approx([gemm_time_s(m, 8192, 6144) for m in TOKENS], rel=1e-3)
     searched = run("search", "--batch", "4", "--ranks", "example", "--hardware", out, "--json")

@@ -149,7 +149,7 @@ def test_an_interrupted_run_says_what_is_kept(  # type: ignore[no-untyped-def]
 
 def test_the_last_line_of_progress_counts_all_points(capsys: pytest.CaptureFixture[str]) -> None:
     from treeopt.cli import profile_measure
-    from treeopt.cost.dtype import Dtype
+    from treeopt.cost.formats import Dtype
     from treeopt.profile.points import Point
     from treeopt.profile.session import Schedule
 

@@ -24,7 +24,7 @@ def steps(tmp_path: Path) -> Path:
     """Steps of Llama-3.1-8B + EAGLE: the shipped H100 roofline, 1 ms per step, 5 us per token, 0.4 ms if drafting."""
     kernels = ModelStep(
         model=load_model(locate("models", "llama-3.1-8b").path),
-        times=load_hardware(locate("hardware", "h100-sxm").path).operator_times(),
+        times=load_hardware(locate("hardware", "h100-sxm").path).kernel_times(),
         drafter=Eagle(),
     )
     lines = ["batch,k,step_ms"]

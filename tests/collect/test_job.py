@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from treeopt.acceptance.shards import TraceSet
-from treeopt.acceptance.trace import TraceFile
+from treeopt.acceptance.loading import read_trace
+from treeopt.acceptance.shards import TraceFiles
 from treeopt.collect.job import CollectJob, PromptShard, run
 from treeopt.collect.settings import CollectSettings
 from treeopt.errors import FileFormatError, InputError
@@ -49,10 +49,10 @@ def test_the_same_job_makes_the_same_bytes(target: Path, prompts: Path, tmp_path
         collect(job(target, prompts, tmp_path / f"{name}.npz"))
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
     assert {path.name for path in tmp_path.iterdir()} == {"a.npz", "b.npz"}
-    trace = TraceFile(tmp_path / "a.npz").load(confidence=True)
+    trace = read_trace(tmp_path / "a.npz", confidence=True)
     assert trace.documents == 10
     assert trace.topk_prob is not None
-    assert TraceSet.find(tmp_path / "a.npz").conditions() == job(target, prompts, tmp_path / "a.npz").conditions
+    assert TraceFiles.find(tmp_path / "a.npz").conditions() == job(target, prompts, tmp_path / "a.npz").conditions
 
 
 def test_another_seed_makes_another_text(target: Path, prompts: Path, tmp_path: Path) -> None:
@@ -102,8 +102,8 @@ def test_shards_make_up_the_whole(target: Path, prompts: Path, tmp_path: Path) -
         collect(job(target, prompts, folder / f"{index}.npz", shard=PromptShard(index=index, count=3)))
     with np.load(folder / "1.npz") as archive:
         assert np.unique(archive["doc_id"]).tolist() == [1, 4, 7]
-    whole = TraceFile(tmp_path / "whole.npz").load(confidence=True)
-    merged = TraceSet.find(folder).load(confidence=True)
+    whole = read_trace(tmp_path / "whole.npz", confidence=True)
+    merged = TraceFiles.find(folder).load(confidence=True)
     for name in ("rank", "doc_id", "pos", "topk_prob"):
         np.testing.assert_array_equal(getattr(merged, name), getattr(whole, name))
 

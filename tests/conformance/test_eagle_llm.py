@@ -20,7 +20,7 @@ from shared import needs_shared
 from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine
-from treeopt.engines.schedule import Schedule
+from treeopt.engines.schedule import DraftSchedule
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
 
@@ -75,7 +75,7 @@ def check(tree: DraftTree, eagle: Any) -> bool:
     """True where the tree was exported, and then EAGLE-1 does all of it right; else it does something wrong."""
     paths = [list(p) for p in tree.paths]
     try:
-        content = export(Schedule.constant(tree), find_engine("eagle1"), Setup()).written.content
+        content = export(DraftSchedule.constant(tree), find_engine("eagle1"), Setup()).written.content
     except InputError:
         with contextlib.suppress(IndexError, RuntimeError, ValueError):  # or it fails on the tree by itself
             verified = verifies_right(tree, eagle.verify(paths, "cpu"))

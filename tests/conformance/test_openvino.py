@@ -18,7 +18,7 @@ from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.importing import import_file
 from treeopt.engines.registry import find_engine
-from treeopt.engines.schedule import Schedule
+from treeopt.engines.schedule import DraftSchedule
 from treeopt.errors import InputError
 
 pytestmark = needs_conformance
@@ -51,7 +51,7 @@ def judged(*paths: Path) -> list[Any]:
 
 def test_exports_are_valid(tmp_path: Path) -> None:
     triples = [Triple(3, 2, 11), Triple(1, 4, 5), Triple(5, 8, 64), Triple(4, 2, 5)]
-    schedules = [CHAIN, TRIPLE, Schedule.constant(chain(1)), *map(Schedule.constant, triples)]
+    schedules = [CHAIN, TRIPLE, DraftSchedule.constant(chain(1)), *map(DraftSchedule.constant, triples)]
     paths = []
     for i, schedule in enumerate(schedules):
         paths.append(tmp_path / f"{i}.json")

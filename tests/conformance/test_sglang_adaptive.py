@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine
-from treeopt.engines.schedule import Schedule, Step, chain_length
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep, chain_length
 from treeopt.engines.sglang import default_capture_sizes
 
 pytestmark = needs_conformance
@@ -47,7 +47,7 @@ def sglang() -> Iterator[Any]:
         yield SimpleNamespace(**{k: v for k, v in code.items() if not k.startswith("__")}, graphs=graphs)
 
 
-def routed(sglang: Any, schedule: Schedule, folder: Path, *, max_batch: int) -> list[int]:
+def routed(sglang: Any, schedule: DraftSchedule, folder: Path, *, max_batch: int) -> list[int]:
     """Steps per running batch size, by SGLang, with the captured sizes of the export."""
     written = export(schedule, find_engine("sglang"), Setup(max_batch=max_batch)).written
     path = folder / "adaptive.json"
@@ -73,7 +73,7 @@ def test_every_border_is_exact(
     sglang: Any, tmp_path: Path, lengths: list[int], gaps: list[int], max_batch: int
 ) -> None:
     starts = [1 + sum(gaps[:i]) for i in range(len(lengths))]
-    schedule = Schedule(steps=tuple(Step(b, chain(k)) for b, k in zip(starts, lengths, strict=True)))
+    schedule = DraftSchedule(steps=tuple(ScheduleStep(b, chain(k)) for b, k in zip(starts, lengths, strict=True)))
     if schedule.only is None:
         found = routed(sglang, schedule, tmp_path, max_batch=max_batch)
         assert found == [chain_length(schedule.at(b)) for b in range(1, 400)]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from acceptance.test_dynamic_tree import LIMITS, Steps, check, drafter, searched
+from acceptance.test_dynamic_tree import LIMITS, check, drafter, searched
 from conformance.sglang_code import own_modules, spec_utils
 from conformance.wheels import needs_conformance
+from costs import drafting_cost
 from oracles import TableModel
 
 from treeopt.acceptance.dynamic_tree import SGLANG, Triple, dynamic_tree_shape
@@ -52,7 +53,7 @@ def test_search_equals_brute_force_with_the_engine_as_builder() -> None:
     for seed in range(100):
         rng = np.random.default_rng(1000 + seed)
         draft, accept = drafter(seed)
-        cost = Steps(int(rng.integers(1, 40)), rng.uniform(0, 0.2), rng.uniform(0, 0.004))
+        cost = drafting_cost(rng)
         batch, rates = int(rng.integers(1, 9)), {}
         for s in range(1, LIMITS.steps + 1):
             for k in range(1, LIMITS.topk + 1):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine
-from treeopt.engines.schedule import Schedule, Step, chain_length
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep, chain_length
 from treeopt.errors import InputError
 
 KEY = "num_speculative_tokens_per_batch_size"
@@ -31,7 +31,7 @@ def vllm() -> Any:
     )
 
 
-def ranges_of(schedule: Schedule) -> list[list[int]]:
+def ranges_of(schedule: DraftSchedule) -> list[list[int]]:
     content = export(schedule, find_engine("vllm"), Setup()).written.content
     found: list[list[int]] = json.loads(content)[KEY]
     return found
@@ -53,7 +53,7 @@ def test_one_intent(vllm: Any) -> None:
 )
 def test_exports_mean_to_vllm_what_they_mean_here(vllm: Any, lengths: list[int], gaps: list[int]) -> None:
     starts = [1 + sum(gaps[:i]) for i in range(len(lengths))]
-    schedule = Schedule(steps=tuple(Step(b, chain(k)) for b, k in zip(starts, lengths, strict=True)))
+    schedule = DraftSchedule(steps=tuple(ScheduleStep(b, chain(k)) for b, k in zip(starts, lengths, strict=True)))
     if schedule.only is not None:
         return
     table = vllm.lookup(ranges_of(schedule), 600, max(lengths))

@@ -12,7 +12,7 @@ from model_steps import step_of
 
 from treeopt.arrays import FloatArray
 from treeopt.cost import EngineSteps, ModelStep, Ngram
-from treeopt.cost.cliff import cliff
+from treeopt.cost.step import _cliff as cliff
 
 
 def staircase(tokens: FloatArray) -> FloatArray:
@@ -52,7 +52,7 @@ def test_time_that_grows_no_faster_than_tokens_has_none(tokens: int, start_s: fl
 
 @pytest.fixture
 def llama_fp8(shipped_model, shipped_hardware) -> ModelStep:  # type: ignore[no-untyped-def]
-    times = shipped_hardware("h100-sxm-vllm-0.24").operator_times()
+    times = shipped_hardware("h100-sxm-vllm-0.24").kernel_times()
     return ModelStep(model=shipped_model("llama-3.1-8b"), times=times, drafter=Ngram(), dtype="fp8")
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from treeopt.cost import (
-    DatasheetTimes,
     Drafter,
     DraftModel,
     Eagle,
@@ -55,7 +54,7 @@ def head_s(tokens: int, vocab: int, hidden: int) -> float:
 
 
 def drafter_s(model: ModelShape, hardware: Hardware, drafter: Drafter, *, batch: int, widths: list[int]) -> float:
-    step = ModelStep(model=model, times=DatasheetTimes(hardware=hardware), drafter=drafter)
+    step = ModelStep(model=model, times=hardware.kernel_times(), drafter=drafter)
     depth = sum(width > 0 for width in widths)
     return step.terms(batch=batch, nodes=sum(widths) + 2, depth=depth, widths=widths, context=1000).drafter_s
 
@@ -187,7 +186,7 @@ def test_ngram_is_free(shipped_model: Shipped, round_gpu: Hardware) -> None:
 def test_a_draft_model_that_does_not_share_out_is_refused(shipped_model: Shipped, round_gpu: Hardware) -> None:
     drafter = DraftModel(model=shipped_model("smollm2-135m"))
     with pytest.raises(InputError, match="do not share out over tp=2"):
-        ModelStep(model=shipped_model("llama-3.1-8b"), times=DatasheetTimes(hardware=round_gpu), drafter=drafter, tp=2)
+        ModelStep(model=shipped_model("llama-3.1-8b"), times=round_gpu.kernel_times(), drafter=drafter, tp=2)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from treeopt.cost import (
-    DatasheetTimes,
     Dtype,
     EngineSteps,
     Hardware,
@@ -23,6 +22,7 @@ from treeopt.cost import (
     load_hardware,
 )
 from treeopt.cost.hardware import save_hardware
+from treeopt.cost.kernels.gemm import Gemm
 from treeopt.errors import FileFormatError, InputError
 from treeopt.files.shipped import locate, shipped_names
 
@@ -55,7 +55,7 @@ Shipped = Callable[[str], Hardware]
     ],
 )
 def test_ridge(name: str, dtype: str, ridge: float, shipped_hardware: Shipped) -> None:
-    assert shipped_hardware(name).ridge_tokens(dtype) == pytest.approx(ridge, abs=0.05)
+    assert shipped_hardware(name).kernel_times().ridge_tokens(Dtype(dtype)) == pytest.approx(ridge, abs=0.05)
 
 
 @pytest.mark.parametrize(("ridge", "nodes", "batch"), [(295.2, 10, 29), (295.2, 5, 59), (300.0, 10, 30), (9.9, 10, 0)])
@@ -66,7 +66,7 @@ def test_break_even_batch_is_the_last_within_the_ridge(ridge: float, nodes: int,
 
 def test_a_missing_dtype_lists_what_there_is(shipped_hardware: Shipped) -> None:
     with pytest.raises(InputError, match="a100-sxm has no fp8 arithmetic") as caught:
-        shipped_hardware("a100-sxm").ridge_tokens("fp8")
+        shipped_hardware("a100-sxm").kernel_times().ridge_tokens(Dtype.FP8)
     assert caught.value.hint == "it has: bf16, fp16"
 
 
@@ -115,7 +115,7 @@ def test_rates_without_fits_are_a_roofline_and_come_back_from_their_file(tmp_pat
     path, again = tmp_path / "tiny.yaml", tmp_path / "again.yaml"
     path.write_text(PROFILE + "engine_steps: {step_s: 0.001, draft_pass_s: 0.0002, capture_tokens: [1, 2, 4]}\n")
     hardware = load_hardware(path)
-    assert isinstance(hardware.operator_times(), DatasheetTimes)
+    assert hardware.kernel_times().gemm_s(np.array(1.0), Gemm(1000, 500), Dtype.BF16) == pytest.approx(2.003e-6)
     assert hardware.engine_steps == EngineSteps(step_s=0.001, draft_pass_s=0.0002, capture_tokens=(1, 2, 4))
     save_hardware(again, hardware)
     assert load_hardware(again) == hardware
@@ -164,7 +164,7 @@ def test_an_h100_is_an_h100(name: str, shipped_model: Callable[[str], ModelShape
     assert 2.7e12 <= hardware.bandwidth_bytes_per_s <= 2.95e12
     assert 740e12 <= hardware.peak_flops[Dtype.BF16] <= 870e12
     assert 3e-6 <= hardware.launch_s <= 4.5e-6
-    step = ModelStep(model=shipped_model("llama-3.1-8b"), times=hardware.operator_times(), drafter=Ngram())
+    step = ModelStep(model=shipped_model("llama-3.1-8b"), times=hardware.kernel_times(), drafter=Ngram())
     one, two, many = (
         step.terms(batch=batch, nodes=1, depth=0, widths=[0], context=1024).total_s for batch in (1, 2, 512)
     )

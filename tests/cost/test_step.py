@@ -11,11 +11,11 @@ import pytest
 from model_steps import step_of
 
 from treeopt.cost import (
-    DatasheetTimes,
     Eagle,
     EngineSteps,
     ExpertVisits,
     Hardware,
+    KernelTimes,
     Medusa,
     ModelShape,
     ModelStep,
@@ -44,8 +44,8 @@ def stream_s(traffic_bytes: float, launches: int = 1) -> float:
     return launches * (traffic_bytes / BW + LAUNCH)
 
 
-def h100(shipped_hardware: ShippedHardware) -> DatasheetTimes:
-    return DatasheetTimes(hardware=shipped_hardware("h100-sxm"))
+def h100(shipped_hardware: ShippedHardware) -> KernelTimes:
+    return shipped_hardware("h100-sxm").kernel_times()
 
 
 def plain(step: StepCost, batch: int, context: int) -> float:
@@ -152,7 +152,7 @@ def test_the_dense_layers_of_deepseek_are_priced_as_dense(round_gpu: Hardware, s
     assert model.experts is not None
     fewer = replace(model, experts=replace(model.experts, dense_layers=2))
     three, two = (
-        ModelStep(model=m, times=DatasheetTimes(hardware=round_gpu), drafter=Ngram()).terms(
+        ModelStep(model=m, times=round_gpu.kernel_times(), drafter=Ngram()).terms(
             batch=1, nodes=1, depth=0, widths=[], context=0
         )
         for m in (model, fewer)
@@ -197,7 +197,7 @@ def test_the_drafter_sends_messages_too(shipped_model: ShippedModel, shipped_har
 def test_fp8_is_for_the_layers_only(shipped_model: ShippedModel, round_gpu: Hardware) -> None:
     model = shipped_model("llama-3.1-8b")
     bf16, fp8 = (
-        ModelStep(model=model, times=DatasheetTimes(hardware=round_gpu), drafter=Ngram(), dtype=dtype).terms(
+        ModelStep(model=model, times=round_gpu.kernel_times(), drafter=Ngram(), dtype=dtype).terms(
             batch=1, nodes=1, depth=0, widths=[], context=1000
         )
         for dtype in ("bf16", "fp8")
@@ -298,7 +298,7 @@ def test_memory_is_what_the_weights_take_on_each_gpu(llama: ModelStep) -> None:
     [
         ({"tp": 0}, "tp=0", "1 or more"),
         ({"tp": 3}, "32 heads|8 KV heads", "give a tp that divides"),
-        ({"dtype": "int8"}, "unknown dtype 'int8'", "known: bf16, fp16, fp32, fp8, int4"),
+        ({"dtype": "int3"}, "unknown dtype 'int3'", "known: bf16, fp16, fp32, fp8, "),
     ],
 )
 def test_what_cannot_be_priced_is_refused(change: dict[str, object], message: str, hint: str, llama: ModelStep) -> None:
@@ -309,4 +309,4 @@ def test_what_cannot_be_priced_is_refused(change: dict[str, object], message: st
 
 def test_fp8_on_a_gpu_without_it_is_refused(llama: ModelStep, shipped_hardware: ShippedHardware) -> None:
     with pytest.raises(InputError, match="a100-sxm has no fp8 arithmetic"):
-        replace(llama, times=DatasheetTimes(hardware=shipped_hardware("a100-sxm")), dtype="fp8")
+        replace(llama, times=shipped_hardware("a100-sxm").kernel_times(), dtype="fp8")

@@ -31,7 +31,7 @@ PLAIN = same_tree(DraftTree(()))
 PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8], [9], [3, 3, 3]]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 10_000),
     chosen=st.lists(trees(), min_size=4, max_size=4),

@@ -13,7 +13,7 @@ import pytest
 from treeopt.cli import main
 from treeopt.engines.importing import import_file
 from treeopt.engines.registry import find_engine
-from treeopt.engines.schedule import Schedule
+from treeopt.engines.schedule import DraftSchedule
 from treeopt.errors import InputError
 from treeopt.plan.bucket import Bucket
 from treeopt.plan.plan import Plan
@@ -34,7 +34,7 @@ class Part(NamedTuple):
 
 
 Planned = Callable[..., Plan]
-Read = Callable[..., Schedule]
+Read = Callable[..., DraftSchedule]
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +63,7 @@ def planned(real_plan: Plan) -> Planned:
 def read(tmp_path: Path) -> Read:
     """The drafts that a text says, read as one engine or as the first that fits."""
 
-    def read(text: str | bytes, engine: str | None = None, name: str = "file.txt") -> Schedule:
+    def read(text: str | bytes, engine: str | None = None, name: str = "file.txt") -> DraftSchedule:
         path = tmp_path / name
         path.write_bytes(text.encode() if isinstance(text, str) else text)
         return import_file(path, None if engine is None else find_engine(engine)).schedule

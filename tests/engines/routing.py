@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Final
 
-from treeopt.engines.schedule import Schedule
+from treeopt.engines.schedule import DraftSchedule
 from treeopt.engines.source import parse_source
 from treeopt.engines.vllm import VLLM
 
@@ -20,7 +20,7 @@ def key_at(batch: int, keys: Sequence[int], captured: Sequence[int]) -> int:
     return keys[max(bisect_right(keys, padded) - 1, 0)]
 
 
-def parse_ranges(text: str, *, cap: int = 1000) -> Schedule:
+def parse_ranges(text: str, *, cap: int = 1000) -> DraftSchedule:
     """What is read from vLLM's list of [first batch, last batch, length] beside num_speculative_tokens."""
     config = f'{{"num_speculative_tokens": {cap}, "num_speculative_tokens_per_batch_size": {text}}}'
     found = VLLM_SCHEDULE.read(parse_source(config, name="schedule"))

@@ -10,7 +10,7 @@ from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.importing import import_file
 from treeopt.engines.registry import ENGINES, find_engine
-from treeopt.engines.schedule import OFF, Schedule, Step, chain_length
+from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length
 from treeopt.errors import InputError
 from treeopt.plan.plan import Plan
 from treeopt.solve.families import has_leading_parents
@@ -76,11 +76,11 @@ def test_off_is_written_by_the_format_that_can_be_off(planned: Planned) -> None:
     plan = planned(*parts)
     for engine, form in (("vllm", "schedule"), ("sglang", "adaptive"), ("trtllm", "schedule")):
         kept = export(plan, find_engine(engine), Setup(drafter="eagle3"))
-        assert kept.schedule == Schedule(steps=(Step(1, chain(2)),), covers=64)
+        assert kept.schedule == DraftSchedule(steps=(ScheduleStep(1, chain(2)),), covers=64)
         assert "the plan does not speculate at batch 17-64" in kept.notes[0]
         assert "--allow-off" in kept.notes[0]
         off = export(plan, find_engine(engine), Setup(drafter="eagle3"), allow_off=True)
-        assert (off.format, off.schedule.steps) == (form, (Step(1, chain(2)), Step(17, OFF)))
+        assert (off.format, off.schedule.steps) == (form, (ScheduleStep(1, chain(2)), ScheduleStep(17, OFF)))
         assert [loss.batch_min for loss in off.losses] == [1]
         assert not any("does not speculate" in note for note in off.notes)
     one = export(plan, find_engine("vllm"), Setup(drafter="eagle3"), batch=8)
@@ -164,7 +164,7 @@ def test_what_is_said_beside_the_file() -> None:
     assert any("--method" in note for note in found.notes)
     assert not any("--method" in note for note in export(CHAIN, find_engine("vllm"), Setup(drafter="eagle3")).notes)
     only = export(INTENT, find_engine("vllm"), Setup(), batch=6)
-    assert only.schedule == Schedule.constant(chain(2))
+    assert only.schedule == DraftSchedule.constant(chain(2))
     document = only.document()
     assert document["format"] == "treeopt.export/1"
     assert document["drafts"] == [{"batch": {"min": 1, "max": None}, "draft": "a chain of 2"}]

@@ -7,7 +7,7 @@ from engines.samples import EAGLE, chain
 from treeopt.acceptance.dynamic_tree import SGLANG
 from treeopt.engines.fitting import fit_plan, fit_schedule
 from treeopt.engines.limits import ChainLimits, TreeLimits, TripleLimits
-from treeopt.engines.schedule import OFF, Schedule, Step, chain_length
+from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
 
@@ -22,7 +22,7 @@ PARTS = (
 SCHEDULES = ChainLimits(per_batch=True, may_be_off=True)
 
 
-def steps(schedule: Schedule) -> list[tuple[int, int | None]]:
+def steps(schedule: DraftSchedule) -> list[tuple[int, int | None]]:
     return [(s.batch_min, chain_length(s.draft)) for s in schedule.steps]
 
 
@@ -59,7 +59,7 @@ def test_nothing_to_export(planned: Planned) -> None:
         with pytest.raises(InputError, match="the plan does not speculate at batch 17-64"):
             fit_plan(plan, limits)
         with pytest.raises(InputError, match="nothing is drafted"):
-            fit_schedule(Schedule.constant(OFF), limits)
+            fit_schedule(DraftSchedule.constant(OFF), limits)
     assert fit_plan(plan, TreeLimits()).schedule.only == OFF
 
 
@@ -112,7 +112,7 @@ def test_capped_chains_have_no_price(planned: Planned) -> None:
 
 
 def test_schedules_are_taken_as_they_are() -> None:
-    schedule = Schedule(steps=(Step(1, chain(4)), Step(5, OFF)))
+    schedule = DraftSchedule(steps=(ScheduleStep(1, chain(4)), ScheduleStep(5, OFF)))
     assert fit_schedule(schedule, SCHEDULES).schedule == schedule
     with pytest.raises(InputError, match="batch 5 and up: it cannot be told to draft nothing"):
         fit_schedule(schedule, ChainLimits(per_batch=True))

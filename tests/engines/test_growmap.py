@@ -12,7 +12,7 @@ from engines.samples import CHAIN, EAGLE, TRIPLE
 from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine
-from treeopt.engines.schedule import Schedule
+from treeopt.engines.schedule import DraftSchedule
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
 
@@ -46,7 +46,7 @@ def saved(value: object) -> bytes:
 
 
 def test_written_as_sequoia_does() -> None:
-    content = export(Schedule.constant(TREE), find_engine("sequoia"), Setup()).written.content
+    content = export(DraftSchedule.constant(TREE), find_engine("sequoia"), Setup()).written.content
     assert isinstance(content, bytes)
     found = torch.load(io.BytesIO(content), weights_only=True)
     assert list(found) == list(SMALL)
@@ -57,7 +57,7 @@ def test_written_as_sequoia_does() -> None:
 
 
 def test_read_back(read: Read) -> None:
-    assert read(saved(SMALL), "sequoia", "map.pt") == Schedule.constant(TREE)
+    assert read(saved(SMALL), "sequoia", "map.pt") == DraftSchedule.constant(TREE)
     for schedule in (CHAIN, EAGLE):
         content = export(schedule, find_engine("sequoia"), Setup()).written.content
         assert read(content, None, "map.pt") == schedule
@@ -88,6 +88,6 @@ def test_other_torch_files(refused: Refused, tmp_path: Path) -> None:
 
 def test_ranks_have_no_gaps_in_a_growmap() -> None:
     with pytest.raises(InputError, match="better-ranked sibling"):
-        export(Schedule.constant(DraftTree(((0,), (2,)))), find_engine("sequoia"), Setup())
+        export(DraftSchedule.constant(DraftTree(((0,), (2,)))), find_engine("sequoia"), Setup())
     with pytest.raises(InputError, match="no static tree"):
         export(TRIPLE, find_engine("sequoia"), Setup())

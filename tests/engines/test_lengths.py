@@ -13,14 +13,14 @@ from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine
-from treeopt.engines.schedule import Schedule, chain_length
+from treeopt.engines.schedule import DraftSchedule, chain_length
 from treeopt.errors import InputError
 
 Refused = Callable[..., None]
 CHAIN_ONLY = ("llamacpp", "transformers", "tgi", "lmdeploy", "speculators")
 
 
-def content(schedule: Schedule, engine: str, **setup: object) -> str:
+def content(schedule: DraftSchedule, engine: str, **setup: object) -> str:
     found = export(schedule, find_engine(engine), Setup(**setup)).written.content  # type: ignore[arg-type]
     assert isinstance(found, str)
     return found
@@ -35,7 +35,7 @@ def test_one_length(engine: str, read: Read) -> None:
     with pytest.raises(InputError, match="change with the batch size"):
         content(INTENT, engine)
     with pytest.raises(InputError, match="nothing is drafted"):
-        content(Schedule.constant(chain(0)), engine)
+        content(DraftSchedule.constant(chain(0)), engine)
 
 
 def test_what_is_written() -> None:
@@ -94,7 +94,7 @@ def test_as_users_write_it(read: Read, text: str, engine: str | None, length: in
 
 
 def test_openvino_trees(read: Read) -> None:
-    assert json.loads(content(Schedule.constant(Triple(3, 2, 11)), "openvino")) == {
+    assert json.loads(content(DraftSchedule.constant(Triple(3, 2, 11)), "openvino")) == {
         "tree_depth": 3,
         "branching_factor": 2,
         "num_assistant_tokens": 10,

@@ -11,7 +11,7 @@ from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.paths import export_paths
 from treeopt.engines.registry import find_engine
-from treeopt.engines.schedule import Schedule
+from treeopt.engines.schedule import DraftSchedule
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
 
@@ -50,7 +50,7 @@ def test_read_back(engine: str, read: Read) -> None:
 def test_what_the_engines_would_draft_wrongly(
     engine: str, paths: list[list[int]], refusing: set[str], read: Read
 ) -> None:
-    schedule = Schedule.constant(DraftTree(tuple(tuple(p) for p in paths)))
+    schedule = DraftSchedule.constant(DraftTree(tuple(tuple(p) for p in paths)))
     if engine in refusing:
         with pytest.raises(InputError):
             export(schedule, find_engine(engine), Setup())

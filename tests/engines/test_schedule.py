@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treeopt.acceptance.dynamic_tree import Triple
-from treeopt.engines.schedule import OFF, Schedule, Step, chain_length, in_words, parse_schedule
+from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length, in_words, parse_schedule
 from treeopt.errors import FileFormatError, InputError
 from treeopt.files.documents import parse_document
 from treeopt.plan.reading import parse_tree
@@ -23,18 +23,30 @@ def test_ranges_follow_each_other_and_end_where_the_author_stopped() -> None:
 
 
 def test_equal_neighbours_are_one_step() -> None:
-    merged = Schedule(steps=(Step(1, chain(2)), Step(5, chain(2)), Step(9, chain(1)), Step(17, chain(1))))
+    merged = DraftSchedule(
+        steps=(
+            ScheduleStep(1, chain(2)),
+            ScheduleStep(5, chain(2)),
+            ScheduleStep(9, chain(1)),
+            ScheduleStep(17, chain(1)),
+        )
+    )
     assert [s.batch_min for s in merged.steps] == [1, 9]
-    assert Schedule(steps=(Step(1, chain(2)), Step(5, chain(2)))).only == chain(2)
+    assert DraftSchedule(steps=(ScheduleStep(1, chain(2)), ScheduleStep(5, chain(2)))).only == chain(2)
 
 
 @pytest.mark.parametrize(
     ("steps", "covers"),
-    [((), None), ((Step(2, OFF),), None), ((Step(1, OFF), Step(1, chain(1))), None), ((Step(1, OFF), Step(9, OFF)), 4)],
+    [
+        ((), None),
+        ((ScheduleStep(2, OFF),), None),
+        ((ScheduleStep(1, OFF), ScheduleStep(1, chain(1))), None),
+        ((ScheduleStep(1, OFF), ScheduleStep(9, OFF)), 4),
+    ],
 )
-def test_schedules_that_are_none(steps: tuple[Step, ...], covers: int | None) -> None:
+def test_schedules_that_are_none(steps: tuple[ScheduleStep, ...], covers: int | None) -> None:
     with pytest.raises(InputError):
-        Schedule(steps=steps, covers=covers)
+        DraftSchedule(steps=steps, covers=covers)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +84,7 @@ _DRAFTS = st.one_of(
 def test_a_written_schedule_reads_back(drafts: list[DraftTree | Triple], gaps: list[int], tail: int | None) -> None:
     starts = [1 + sum(gaps[:i]) for i in range(len(drafts))]
     covers = None if tail is None else starts[-1] + tail
-    schedule = Schedule(steps=tuple(map(Step, starts, drafts)), covers=covers)
+    schedule = DraftSchedule(steps=tuple(map(ScheduleStep, starts, drafts)), covers=covers)
     if not isinstance(schedule.only, DraftTree):
         assert parse_schedule(parse_document(schedule.yaml(), name="s", what="trees")) == schedule
 

@@ -15,14 +15,14 @@ from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.engines.exporting import Export, export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine
-from treeopt.engines.schedule import OFF, Schedule, Step, chain_length
+from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length
 from treeopt.engines.sglang import capture_sizes_for, default_capture_sizes, effective_start
 from treeopt.errors import InputError
 
 Refused = Callable[..., None]
 
 
-def exported(schedule: Schedule, **setup: object) -> Export:
+def exported(schedule: DraftSchedule, **setup: object) -> Export:
     return export(schedule, find_engine("sglang"), Setup(**setup))  # type: ignore[arg-type]
 
 
@@ -94,7 +94,7 @@ def test_triples_are_flags() -> None:
         "--speculative-num-steps 4 --speculative-eagle-topk 1 --speculative-num-draft-tokens 5"
     )
     with pytest.raises(InputError, match="cannot verify 999 tokens"):
-        exported(Schedule.constant(Triple(5, 4, 999)))
+        exported(DraftSchedule.constant(Triple(5, 4, 999)))
     assert "sgl-project/sglang#13212" in {bug.reference for bug in exported(TRIPLE).bugs}
     assert "sgl-project/sglang#13212" not in {bug.reference for bug in exported(CHAIN).bugs}
 
@@ -149,7 +149,7 @@ def test_every_schedule_reads_back(lengths: list[int], gaps: list[int]) -> None:
     from treeopt.engines.source import parse_source
 
     starts = [1 + sum(gaps[:i]) for i in range(len(lengths))]
-    schedule = Schedule(steps=tuple(Step(b, chain(k)) for b, k in zip(starts, lengths, strict=True)))
+    schedule = DraftSchedule(steps=tuple(ScheduleStep(b, chain(k)) for b, k in zip(starts, lengths, strict=True)))
     if schedule.only is not None:
         return
     text = exported(schedule).written.content

@@ -14,7 +14,7 @@ from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.importing import import_file, load_drafts
 from treeopt.engines.registry import find_engine
-from treeopt.engines.schedule import Schedule
+from treeopt.engines.schedule import DraftSchedule
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
 
@@ -57,7 +57,7 @@ def test_round_trip(name: str, tmp_path: Path) -> None:
     documents = [json.loads(path.read_text()) for path in sorted((SHARED / "data" / "trees").glob("*.json"))]
     assert len(documents) == 118
     for document in documents:
-        schedule = Schedule.constant(DraftTree(tuple(tuple(p) for p in document["paths"])))
+        schedule = DraftSchedule.constant(DraftTree(tuple(tuple(p) for p in document["paths"])))
         if not fits(name, document["stats"], document["paths"]):
             with pytest.raises(InputError):
                 export(schedule, target, Setup())

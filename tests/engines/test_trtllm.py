@@ -13,7 +13,7 @@ from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.engines.exporting import Export, export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine
-from treeopt.engines.schedule import Schedule, Step, chain_length
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep, chain_length
 from treeopt.engines.source import parse_source
 from treeopt.engines.trtllm import TENSORRT_LLM
 from treeopt.errors import InputError
@@ -22,7 +22,7 @@ Refused = Callable[..., None]
 HEAD = "speculative_config: {decoding_type: Eagle3, speculative_model: D, max_draft_len: 4, "
 
 
-def exported(schedule: Schedule, version: str = "1.4.0rc4", **setup: object) -> Export:
+def exported(schedule: DraftSchedule, version: str = "1.4.0rc4", **setup: object) -> Export:
     return export(schedule, find_engine(f"trtllm=={version}"), Setup(**setup))  # type: ignore[arg-type]
 
 
@@ -45,14 +45,14 @@ def test_one_intent() -> None:
 
 
 def test_the_last_range_needs_an_end() -> None:
-    schedule = Schedule(steps=(Step(1, chain(4)), Step(5, chain(1))))
+    schedule = DraftSchedule(steps=(ScheduleStep(1, chain(4)), ScheduleStep(5, chain(1))))
     assert section(exported(schedule, max_batch=64))["draft_len_schedule"] == {4: 4, 64: 1}
     assert any("above batch 64" in note for note in exported(schedule, max_batch=64).notes)
 
 
 def test_the_longest_chain_comes_first() -> None:
     with pytest.raises(InputError, match="no more than the first range drafts"):
-        exported(Schedule(steps=(Step(1, chain(2)), Step(5, chain(4)))))
+        exported(DraftSchedule(steps=(ScheduleStep(1, chain(2)), ScheduleStep(5, chain(4)))))
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ def test_the_longest_chain_comes_first() -> None:
 def test_dynamic_trees(triple: Triple, fits: bool) -> None:
     if not fits:
         with pytest.raises(InputError, match="7 to 61"):
-            exported(Schedule.constant(triple))
+            exported(DraftSchedule.constant(triple))
         return
     with pytest.raises(
         InputError, match="unknown drafter for TensorRT-LLM's dynamic tree 'mtp'"
     ):  # only EAGLE has these keys
-        exported(Schedule.constant(triple), drafter="mtp")
-    assert section(exported(Schedule.constant(triple), drafter="eagle3", draft_model="D")) == {
+        exported(DraftSchedule.constant(triple), drafter="mtp")
+    assert section(exported(DraftSchedule.constant(triple), drafter="eagle3", draft_model="D")) == {
         "decoding_type": "Eagle3",
         "speculative_model": "D",
         "max_draft_len": 6,
@@ -87,7 +87,7 @@ def test_static_trees_up_to_1_3(read: Read) -> None:
     assert read(found.written.content) == EAGLE
     # Not NVIDIA/TensorRT-LLM#10323, which is of trees of depth 1.
     assert [bug.reference for bug in found.bugs] == ["NVIDIA/TensorRT-LLM#10343"]
-    assert exported(Schedule.constant(Triple(6, 10, 61)), "1.3.0").bugs == ()  # that bug is of static trees
+    assert exported(DraftSchedule.constant(Triple(6, 10, 61)), "1.3.0").bugs == ()  # that bug is of static trees
     with pytest.raises(InputError, match="no chain"):
         exported(EAGLE, "1.4.0rc1")
     with pytest.raises(InputError, match="1 deep"):  # NVIDIA/TensorRT-LLM#10323
@@ -160,7 +160,7 @@ def test_falling_schedules_read_back(drops: list[int], gaps: list[int]) -> None:
     """Down to nothing: then the table's end says the same as the schedule."""
     lengths = [sum(drops[i:]) for i in range(len(drops))] + [0]
     starts = [1 + sum(gaps[:i]) for i in range(len(lengths))]
-    schedule = Schedule(steps=tuple(Step(b, chain(k)) for b, k in zip(starts, lengths, strict=True)))
+    schedule = DraftSchedule(steps=tuple(ScheduleStep(b, chain(k)) for b, k in zip(starts, lengths, strict=True)))
     content = exported(schedule).written.content
     assert isinstance(content, str)
     form = next(f for f in TENSORRT_LLM.supports[0].formats if f.name == "schedule")

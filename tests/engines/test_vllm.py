@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine
-from treeopt.engines.schedule import OFF, Schedule, Step, chain_length
+from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length
 from treeopt.engines.source import parse_source
 from treeopt.errors import FileFormatError, InputError
 from treeopt.tree import DraftTree
@@ -30,7 +30,7 @@ def lookup(ranges: list[list[int]], batch: int) -> int:
     return max((r for r in ranges if r[1] < batch), key=lambda r: r[1])[2]
 
 
-def written(schedule: Schedule, version: str = "0.32.0", **setup: object) -> dict[str, object]:
+def written(schedule: DraftSchedule, version: str = "0.32.0", **setup: object) -> dict[str, object]:
     found = export(schedule, find_engine(f"vllm=={version}"), Setup(**setup))  # type: ignore[arg-type]
     assert isinstance(found.written.content, str)
     assert found.written.content in found.written.launch
@@ -54,7 +54,9 @@ def test_the_last_range_ends_where_asked() -> None:
 
 
 def test_graph_sizes_are_tokens_of_uniform_steps() -> None:
-    schedule = Schedule(steps=(Step(1, chain(4)), Step(3, chain(2)), Step(10, OFF)), covers=12)
+    schedule = DraftSchedule(
+        steps=(ScheduleStep(1, chain(4)), ScheduleStep(3, chain(2)), ScheduleStep(10, OFF)), covers=12
+    )
     sizes = export(schedule, find_engine("vllm"), Setup()).written.capture_sizes
     # 1, 2 requests of 5 tokens; 3, 4, 8, 9 of 3; 10, 12 of 1.
     assert sizes == (5, 9, 10, 12, 24, 27)
@@ -70,7 +72,7 @@ def test_methods(drafter: str, method: str, has_model: bool) -> None:
 
 
 @pytest.mark.parametrize("schedule", [CHAIN, INTENT])
-def test_mtp_wants_a_multiple(schedule: Schedule) -> None:
+def test_mtp_wants_a_multiple(schedule: DraftSchedule) -> None:
     for drafter, said in (("mtp", True), ("eagle3", False)):
         notes = export(schedule, find_engine("vllm"), Setup(drafter=drafter)).notes
         assert any("n_predict" in note for note in notes) == said
@@ -152,7 +154,7 @@ def test_all_shapes_of_the_file(read: Read) -> None:
 )
 def test_what_is_written_means_the_same_to_vllm(lengths: list[int], gaps: list[int], more: int) -> None:
     starts = [1 + sum(gaps[:i]) for i in range(len(lengths))]
-    schedule = Schedule(steps=tuple(Step(b, chain(k)) for b, k in zip(starts, lengths, strict=True)))
+    schedule = DraftSchedule(steps=tuple(ScheduleStep(b, chain(k)) for b, k in zip(starts, lengths, strict=True)))
     if schedule.only is not None:
         return
     ranges = written(schedule, max_batch=starts[-1] + more)[KEY]

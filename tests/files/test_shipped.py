@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from treeopt.acceptance.profile import load_profile
+from treeopt.acceptance.loading import load_profile
 from treeopt.cost import load_hardware, load_model
 from treeopt.errors import InputError, UnknownNameError
 from treeopt.files.shipped import locate, shipped_names

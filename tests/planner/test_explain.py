@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from costs import FakeCost
 from plans import bucket_of, plan_of
 
 from treeopt.acceptance.model import path_probabilities
@@ -91,19 +92,14 @@ def test_a_node_pays_where_it_raises_the_speed(found: Explanation) -> None:
 def test_what_a_node_needs_is_counted_against_the_step_before_it() -> None:
     """Steps of 1.0, 1.5 and 1.8 s; E is 1, 1.6, 1.9: 1 x 0.5 / 1.0, then 1.6 x 0.3 / 1.5."""
 
-    class Cost:
-        def step_time_s(self, batch: Any, nodes: Any, *_: Any) -> Any:
-            return np.interp(nodes, [1, 2, 3, 4], [1.0, 1.5, 1.8, 9.0]) + 0.0 * np.asarray(batch)
-
+    cost = FakeCost(table=np.array([[np.nan] * 5, [np.nan, 1.0, 1.5, 1.8, 9.0]]))
     profile = RankProfile(
         name="hand",
         evidence=DepthRanks(rates=np.array([[0.6], [0.5]]), reached=None),
         conditions=Conditions(),
         sha256="",
     )
-    inputs: Any = SimpleNamespace(
-        evidence=Evidence(parts=(Part(name="hand", weight=1.0, profile=profile),)), cost=Cost()
-    )
+    inputs: Any = SimpleNamespace(evidence=Evidence(parts=(Part(name="hand", weight=1.0, profile=profile),)), cost=cost)
     plan = replace(plan_of(bucket_of(DraftTree.chain(2), 1, 1)), limits=Limits(max_nodes=3))
     first, second = explain(plan, inputs, batch=1).additions
     assert (first.f, second.f) == (pytest.approx(0.6), pytest.approx(0.3))

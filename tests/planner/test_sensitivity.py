@@ -4,11 +4,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
+from costs import FakeCost
 
 from treeopt.acceptance.table import DepthRankModel
 from treeopt.arrays import FloatArray
-from treeopt.cost.base import IntLike
 from treeopt.cost.step import ModelStep
+from treeopt.cost.step_cost import IntLike
 from treeopt.cost.terms import StepTerms, Term, TermError
 from treeopt.plan.bucket import CostSensitivity
 from treeopt.planner.inputs import load_inputs
@@ -157,15 +158,10 @@ def test_length_does_not_depend_on_the_cost() -> None:
 
 
 def test_a_cost_without_terms_has_no_sensitivity() -> None:
-    class Whole:
-        ridge_tokens = 295.0
-
-        def step_time_s(self, batch, nodes, depth, widths, context):  # type: ignore[no-untyped-def]
-            return np.asarray(batch) * np.asarray(nodes) * 1e-4 + 1e-3
-
+    cost = FakeCost(step_s=1e-3, token_s=1e-4)
     question = Question(batches=(4,))
-    (choice,) = search(question, MODEL, Whole())
-    assert cost_sensitivity(choice, question, MODEL, Whole()) is None
+    (choice,) = search(question, MODEL, cost)
+    assert cost_sensitivity(choice, question, MODEL, cost) is None
 
 
 class Erring(ModelStep):

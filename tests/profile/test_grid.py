@@ -8,8 +8,8 @@ import pytest
 from toy_device import HEADS, MODEL, questions
 
 from treeopt.cost import ModelShape, load_model, parse_drafter
-from treeopt.cost.dtype import Dtype
-from treeopt.cost.gemm import Gemm
+from treeopt.cost.formats import Dtype
+from treeopt.cost.kernels.gemm import Gemm
 from treeopt.errors import InputError
 from treeopt.files.shipped import locate
 from treeopt.profile.grid import STREAM_BYTES, Reach, ceiling_points, grid

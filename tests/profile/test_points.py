@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treeopt.cost.attention import GroupedAttention
-from treeopt.cost.dtype import Dtype
-from treeopt.cost.gemm import Gemm
+from treeopt.cost.formats import Dtype
+from treeopt.cost.kernels.attention import GroupedAttention
+from treeopt.cost.kernels.gemm import Gemm
 from treeopt.profile.points import Ceilings, coarse_to_fine, compaction, gemm, interleaved, stream, tree_attention
 
 CEILINGS = Ceilings(bandwidth_bytes_per_s=1e9, flops_per_s=1e11)

@@ -11,9 +11,9 @@ import pytest
 from toy_device import CEILINGS, MODEL, at, bench, questions
 
 from treeopt.cost import load_hardware
-from treeopt.cost.dtype import Dtype
-from treeopt.cost.gemm import Gemm
+from treeopt.cost.formats import Dtype
 from treeopt.cost.hardware import save_hardware
+from treeopt.cost.kernels.gemm import Gemm
 from treeopt.errors import InputError
 from treeopt.profile.grid import ceiling_points
 from treeopt.profile.measure import Bench
@@ -49,7 +49,7 @@ def test_the_profile_prices_what_was_measured(tmp_path: Path) -> None:
     assert hardware.sources["link_bandwidth_bytes_per_s"].startswith("assumed, not measured")
     assert hardware.measurement is not None
     assert (hardware.measurement.engine, hardware.measurement.command) == ("torch-2", "treeopt profile")
-    times = hardware.operator_times()
+    times = hardware.kernel_times()
     # A measured weight at a measured number of tokens: 4 x (512 x 64 + 64 x 576) bytes at 10 GB/s, and the launch
     found = float(times.gemm_s(np.array(64.0), Gemm(512, 64), Dtype.FP32))
     assert found == pytest.approx(LAUNCH_S + max(4 * (512 * 64 + 64 * 576) / 10e9, 2 * 64 * 512 * 64 / 100e9), rel=2e-3)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from toy_device import HEADS, at
 
-from treeopt.cost.dtype import Dtype
-from treeopt.cost.fits.kinds import rows_of
-from treeopt.cost.fits.tables import read_table
-from treeopt.cost.gemm import Gemm
+from treeopt.cost.fit.kinds import rows_of
+from treeopt.cost.fit.tables import read_table
+from treeopt.cost.formats import Dtype
+from treeopt.cost.kernels.gemm import Gemm
 from treeopt.errors import FileFormatError, InputError
 from treeopt.profile.points import compaction, gemm, stream, tree_attention
 from treeopt.profile.rows import RowFile

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from toy_device import CEILINGS, at
 
-from treeopt.cost.dtype import Dtype
+from treeopt.cost.formats import Dtype
 from treeopt.profile.points import stream
 from treeopt.profile.rows import RowFile
 from treeopt.profile.session import expected_s, schedule, timed

@@ -11,9 +11,9 @@ torch = pytest.importorskip("torch")
 
 from toy_device import HEADS  # noqa: E402 (needs torch)
 
-from treeopt.cost.attention import GroupedAttention  # noqa: E402
-from treeopt.cost.dtype import Dtype  # noqa: E402
-from treeopt.cost.gemm import Gemm  # noqa: E402
+from treeopt.cost.formats import Dtype  # noqa: E402
+from treeopt.cost.kernels.attention import GroupedAttention  # noqa: E402
+from treeopt.cost.kernels.gemm import Gemm  # noqa: E402
 from treeopt.profile.attention import (  # noqa: E402
     AttentionSizes,
     binary_parents,

@@ -101,7 +101,7 @@ def test_several_trees_are_counted_as_each_alone() -> None:
     assert together[:2].tolist() == [30, 10]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=7).filter(lambda w: sum(w) > 0.01), st.integers(1, 80))
 def test_the_bounds_hold_for_any_accepted_lengths(weights: list[float], tokens: int) -> None:
     lengths = np.array(weights) / sum(weights)

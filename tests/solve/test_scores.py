@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+from costs import FakeCost, staircase
 from oracles import TableModel, all_trees, random_path_model, random_product_model
 
 from treeopt.acceptance.model import path_probabilities
 from treeopt.acceptance.table import DepthRankModel
-from treeopt.arrays import FloatArray
-from treeopt.cost.base import IntLike
 from treeopt.errors import InputError
 from treeopt.solve.best_trees import Limits
 from treeopt.solve.buckets import Sharing
@@ -26,30 +24,6 @@ from treeopt.tree import DraftTree
 TOKENS = 24
 
 
-@dataclass
-class RandomCost:
-    """Step times [batch][nodes], longer with depth, width and context."""
-
-    table: FloatArray
-    depth_s: float = 0.0
-    width_s: float = 0.0
-    context_s: float = 0.0
-    ridge_tokens: float = 295.2
-
-    def step_time_s(
-        self, batch: IntLike, nodes: IntLike, depth: IntLike, widths: np.ndarray, context: IntLike
-    ) -> FloatArray:
-        wide = np.maximum(np.sum(widths, axis=-1) - np.asarray(depth), 0)
-        shape = self.depth_s * np.asarray(depth) + self.width_s * wide
-        read = self.context_s * np.asarray(batch) * np.asarray(context)
-        return self.table[np.asarray(batch), np.asarray(nodes)] + shape + read
-
-
-def staircase(rng: np.random.Generator, batches: int, nodes: int) -> FloatArray:
-    jumps = rng.exponential(0.4, (batches, nodes)) * (rng.random((batches, nodes)) < 0.4)
-    return 1.0 + np.cumsum(jumps, axis=1) - 0.2 * (rng.random((batches, nodes)) < 0.1)
-
-
 class Tried(NamedTuple):
     tokens_per_s: float
     expected_tokens: float
@@ -57,7 +31,7 @@ class Tried(NamedTuple):
     p99_s: float
 
 
-def every_tree(model: TableModel, cost: RandomCost, batch: int, max_nodes: int) -> list[Tried]:
+def every_tree(model: TableModel, cost: FakeCost, batch: int, max_nodes: int) -> list[Tried]:
     """All trees, priced one by one."""
     trees = [DraftTree(tuple(paths)) for paths in all_trees(model.ranks, model.depth, max_nodes)]
     lengths = np.zeros((len(trees), model.depth + 1))
@@ -96,7 +70,7 @@ CASES = [(2, 3, 6), (3, 2, 6), (2, 4, 5), (3, 3, 5)]
 def test_the_best_tree_within_a_mean_limit_equals_brute_force(make, objective: Objective, seed: int) -> None:  # type: ignore[no-untyped-def]
     rng = np.random.default_rng(seed)
     K, D, N = CASES[seed % 4]
-    model, cost = make(rng, D, K), RandomCost(staircase(rng, 4, N + 1), depth_s=0.1 * (seed % 3))
+    model, cost = make(rng, D, K), FakeCost(table=staircase(rng, 4, N + 1), pass_s=0.1 * (seed % 3))
     tried = every_tree(model, cost, 3, N)
     limit = float(np.quantile([t.mean_s for t in tried], 0.3))
     latency = Latency(max_mean_s=limit, output_tokens=TOKENS)
@@ -121,7 +95,7 @@ def test_the_best_tree_within_a_mean_limit_equals_brute_force(make, objective: O
 def test_the_gap_bounds_every_tree_within_a_percentile_limit(make, width_s: float, tight: bool, seed: int) -> None:  # type: ignore[no-untyped-def]
     rng = np.random.default_rng(seed)
     K, D, N = CASES[seed % 4]
-    model, cost = make(rng, D, K), RandomCost(staircase(rng, 4, N + 1), depth_s=0.05, width_s=width_s)
+    model, cost = make(rng, D, K), FakeCost(table=staircase(rng, 4, N + 1), pass_s=0.05, wide_s=width_s)
     tried = every_tree(model, cost, 2, N)
     (free,) = search(Question(batches=(2,), limits=Limits(max_nodes=N)), model, cost)
     # A tight limit excludes the tree that is best without it.
@@ -158,7 +132,7 @@ def limit_gap(choice: Choice, tried: list[Tried], latency: Latency) -> float:
 def test_where_nothing_is_within_the_quickest_is_the_answer(seed: int) -> None:
     rng = np.random.default_rng(seed)
     K, D, N = CASES[seed % 4]
-    model, cost = random_product_model(rng, D, K), RandomCost(staircase(rng, 4, N + 1), width_s=0.05 * (seed % 2))
+    model, cost = random_product_model(rng, D, K), FakeCost(table=staircase(rng, 4, N + 1), wide_s=0.05 * (seed % 2))
     tried = every_tree(model, cost, 3, N)
     for latency in (
         Latency(max_mean_s=0.8 * min(t.mean_s for t in tried), output_tokens=TOKENS),
@@ -172,7 +146,7 @@ def test_where_nothing_is_within_the_quickest_is_the_answer(seed: int) -> None:
 def test_a_percentile_limit_passes_over_a_faster_tree() -> None:
     # Two guesses: 0.9 tokens in nearly every step. A chain of two: 2 tokens or none, each half of the time.
     model = TableModel(2, 2, lambda path: np.array([[0.5, 0.4], [1.0, 0.0]][len(path)] if path != (1,) else [0.0, 0.0]))
-    cost = RandomCost(np.ones((2, 4)), depth_s=0.01)
+    cost = FakeCost(table=np.ones((2, 4)), pass_s=0.01)
     limits = Limits(max_nodes=3)
     (free,) = search(Question(batches=(1,), limits=limits), model, cost)
     assert free.tree == DraftTree.chain(2)  # 2 / 1.02 against 1.9 / 1.01
@@ -192,7 +166,7 @@ def test_a_percentile_limit_passes_over_a_faster_tree() -> None:
 def test_batches_within_and_over_the_limit_share_no_bucket() -> None:
     model = DepthRankModel(np.tile([0.7, 0.15], (6, 1)))
     batch, nodes = np.meshgrid(np.arange(65), np.arange(65), indexing="ij")
-    cost = RandomCost(np.maximum(1.0, batch * nodes / 100.0), depth_s=0.01)
+    cost = FakeCost(table=np.maximum(1.0, batch * nodes / 100.0), pass_s=0.01)
     question = Question(batches=tuple(range(1, 65)), sharing=Sharing(max_loss=0.2), latency=Latency(max_mean_s=0.45))
     choices = search(question, model, cost)
     assert {c.meets_limit for c in choices} == {True, False}
@@ -214,7 +188,7 @@ def test_batches_within_and_over_the_limit_share_no_bucket() -> None:
 def test_what_a_shared_range_loses_is_told_though_a_limit_is_missed(make, quantile: float, seed: int) -> None:  # type: ignore[no-untyped-def]
     rng = np.random.default_rng(seed)
     K, D, N = CASES[seed % 4]
-    model, cost = make(rng, D, K), RandomCost(staircase(rng, 4, N + 1) * np.array([1, 1, 1.5, 2.5])[:, None])
+    model, cost = make(rng, D, K), FakeCost(table=staircase(rng, 4, N + 1) * np.array([1, 1, 1.5, 2.5])[:, None])
     tried = {batch: every_tree(model, cost, batch, N) for batch in (1, 2, 3)}
     limit = float(np.quantile([t.mean_s for batch in (1, 3) for t in tried[batch]], quantile))
     latency = Latency(max_mean_s=limit)
@@ -229,7 +203,7 @@ def test_what_a_shared_range_loses_is_told_though_a_limit_is_missed(make, quanti
 
 def test_a_budget_and_a_limit_that_no_tree_meets_together_still_have_an_answer() -> None:
     model = DepthRankModel(np.tile([0.7, 0.15], (6, 1)))
-    cost = RandomCost(np.ones((188, 65)) + np.arange(188)[:, None] / 100.0)
+    cost = FakeCost(table=np.ones((188, 65)) + np.arange(188)[:, None] / 100.0)
     latency = Latency(max_mean_s=0.9)  # plain decoding takes 1 s
     question = Question(batches=(2, 187), budget_tokens=179, latency=latency, sharing=Sharing(max_trees=1))
     (choice,) = search(question, model, cost)
@@ -243,7 +217,7 @@ def test_a_budget_and_a_limit_that_no_tree_meets_together_still_have_an_answer()
 def test_a_limit_of_six_digits_from_an_answer_is_met_by_that_answer(seed: int) -> None:
     rng = np.random.default_rng(seed)
     K, D, N = CASES[seed % 4]
-    model, cost = random_path_model(rng, D, K), RandomCost(staircase(rng, 4, N + 1), depth_s=0.05)
+    model, cost = random_path_model(rng, D, K), FakeCost(table=staircase(rng, 4, N + 1), pass_s=0.05)
     tried = every_tree(model, cost, 2, N)
     question = Question(batches=(2,), limits=Limits(max_nodes=N), latency=Latency(output_tokens=TOKENS))
     (free,) = search(question, model, cost)
@@ -257,7 +231,7 @@ def test_a_limit_of_six_digits_from_an_answer_is_met_by_that_answer(seed: int) -
 def test_a_tree_for_a_range_of_contexts_is_judged_at_both_ends() -> None:
     model = DepthRankModel(np.tile([0.7, 0.15], (6, 1)))
     batch, nodes = np.meshgrid(np.arange(33), np.arange(33), indexing="ij")
-    cost = RandomCost(1.0 + batch * nodes / 60.0, depth_s=0.05, context_s=1e-5)
+    cost = FakeCost(table=1.0 + batch * nodes / 60.0, pass_s=0.05, context_s=1e-5)
     question = Question(
         batches=(4, 32), context=40_000, first_context=1_000, limits=Limits(max_nodes=32), sharing=Sharing(max_loss=0.0)
     )

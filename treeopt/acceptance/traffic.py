@@ -26,7 +26,7 @@ from treeopt.acceptance.replay import accepted_lengths as accepted_on
 from treeopt.acceptance.smoothing import SmoothedPaths
 from treeopt.acceptance.trace import Trace
 from treeopt.arrays import BoolArray, FloatArray, IntArray
-from treeopt.cost.base import StepCost
+from treeopt.cost.step_cost import StepCost
 from treeopt.errors import InputError
 from treeopt.solve.best_trees import MAX_NODES
 from treeopt.solve.candidates_by_family import ValuedModel

@@ -12,7 +12,7 @@ from treeopt.acceptance.traffic import Evidence
 from treeopt.arrays import FloatArray
 from treeopt.bench.runs import Method
 from treeopt.bench.sample import RunRedraws, RunSample
-from treeopt.cost.base import StepCost
+from treeopt.cost.step_cost import StepCost
 from treeopt.plan.bucket import Estimate
 from treeopt.planner.compare import Comparison, Verdict
 from treeopt.solve.result import Priced

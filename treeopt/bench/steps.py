@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from treeopt.bench.result import BenchCell
-from treeopt.cost.steps.fit import MIN_BATCHES, MIN_ROWS
-from treeopt.cost.steps.profile import Served, fit_served
+from treeopt.cost.fit.engine_profile import Served, fit_served
+from treeopt.cost.fit.engine_steps import MIN_BATCHES, MIN_ROWS
 from treeopt.errors import TreeoptError
 from treeopt.planner.inputs import Inputs
 

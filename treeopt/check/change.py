@@ -23,7 +23,7 @@ POWER: Final = 0.95
 DESIGN_EFFECT: Final = 9.0
 
 
-class Verdict(StrEnum):
+class DriftVerdict(StrEnum):
     """What a comparison says."""
 
     STABLE = "stable"
@@ -81,14 +81,14 @@ class Change:
         return max(self.gate, (self._quantile + NormalDist().inv_cdf(POWER)) * error)
 
     @property
-    def verdict(self) -> Verdict:
-        """See `Verdict`."""
+    def verdict(self) -> DriftVerdict:
+        """See `DriftVerdict`."""
         if self.low is None or self.high is None or self.detectable is None:
-            return Verdict.UNCLEAR
+            return DriftVerdict.UNCLEAR
         if abs(self.share) > self.gate and not self.low <= 0.0 <= self.high:
-            return Verdict.DRIFT
+            return DriftVerdict.DRIFT
         # A change of twice the gate must not hide in what is called stable.
-        return Verdict.STABLE if self.detectable <= 2.0 * self.gate else Verdict.UNCLEAR
+        return DriftVerdict.STABLE if self.detectable <= 2.0 * self.gate else DriftVerdict.UNCLEAR
 
     @property
     def _quantile(self) -> float:

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Final
 
 from treeopt.acceptance.replay import ALL_POSITIONS_FLATTER
-from treeopt.check.change import Verdict
+from treeopt.check.change import DriftVerdict
 from treeopt.check.checks import above_bound, collapse, larger_accepts_less, moved, not_active
 from treeopt.check.comparing import compare_all
 from treeopt.check.matching import Candidates
 from treeopt.check.measured import Metrics, read_metrics
 from treeopt.check.regret import regret_of
-from treeopt.check.report import Compared, Finding, Report
+from treeopt.check.report import CheckReport, Compared, Finding
 from treeopt.errors import InputError, TreeoptError
 from treeopt.plan.plan import Plan
 from treeopt.planner.inputs import Inputs, inputs_of
 
-__all__ = ["Metrics", "Report", "Verdict", "check_files", "check_plan", "read_metrics"]
+__all__ = ["CheckReport", "DriftVerdict", "Metrics", "check_files", "check_plan", "read_metrics"]
 
 GATE: Final = 0.05
 
@@ -34,7 +34,7 @@ def check_files(
     kind: str | None = None,
     draft_tokens: int | None = None,
     ranks: str | None = None,
-) -> Report:
+) -> CheckReport:
     """Check a plan against metrics files; `ranks` says where its rank profile is now.
 
     Raises:
@@ -60,7 +60,7 @@ def check_plan(
     gate: float = GATE,
     batch: int | None = None,
     context: int | None = None,
-) -> Report:
+) -> CheckReport:
     """Everything that can be said of a running plan from its metrics.
 
     Args:
@@ -89,7 +89,7 @@ def check_plan(
         *larger_accepts_less(metrics.sources, candidates, gate),
         *collapse(metrics.windows, gate),
     ]
-    return Report(
+    return CheckReport(
         kind=metrics.kind,
         gate=gate,
         compared=compared,
@@ -116,7 +116,7 @@ def _unclear(compared: Sequence[Compared], gate: float) -> list[str]:
     """Why a source cannot tell, once each."""
     least: dict[str, float | None] = {}
     for c in compared:
-        if c.verdict is Verdict.UNCLEAR:
+        if c.verdict is DriftVerdict.UNCLEAR:
             least[c.source.name] = max(c.change.detectable or 0.0, least.get(c.source.name) or 0.0) or None
     return [
         f"{name}: too few documents, or no count of drafts, to tell chance from change: collect more"

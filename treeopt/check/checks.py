@@ -8,11 +8,11 @@ from itertools import combinations
 
 from treeopt.acceptance.model import PathModel
 from treeopt.check.bound import cover_bound
-from treeopt.check.change import Change, Verdict
+from treeopt.check.change import Change, DriftVerdict
 from treeopt.check.matching import Candidates, chain_survival, where
 from treeopt.check.measured import Measured, Metrics
-from treeopt.check.report import Compared, Finding, Kind
-from treeopt.check.windows import Window, pooled
+from treeopt.check.report import Compared, Finding, FindingKind
+from treeopt.check.windows import LogWindow, pooled
 from treeopt.tree import DraftTree
 
 
@@ -21,7 +21,7 @@ def not_active(metrics: Metrics, candidates: Candidates) -> Iterator[Finding]:
     should = bool(candidates.speculating)
     if metrics.drafted_nothing and should:
         yield Finding(
-            kind=Kind.NOT_ACTIVE,
+            kind=FindingKind.NOT_ACTIVE,
             where=_all(candidates),
             seen=f"no draft at all, the plan drafts {candidates.lengths} tokens per step",
             next_step="start the engine with the plan's configuration; treeopt export says how to see that it is used",
@@ -30,7 +30,7 @@ def not_active(metrics: Metrics, candidates: Candidates) -> Iterator[Finding]:
     if lengths:
         drafted = ", ".join(map(str, sorted(lengths)))
         yield Finding(
-            kind=Kind.NOT_ACTIVE,
+            kind=FindingKind.NOT_ACTIVE,
             where=_all(candidates),
             seen=f"{drafted} tokens drafted per step, the plan drafts {candidates.lengths if should else 'none here'}",
             next_step="load the exported configuration; N counts the root in SGLang, not in vLLM or TensorRT-LLM"
@@ -42,11 +42,11 @@ def not_active(metrics: Metrics, candidates: Candidates) -> Iterator[Finding]:
 def moved(compared: Sequence[Compared]) -> Iterator[Finding]:
     """Acceptance above or below the plan's by more than the gate; or the top guesses alone where a tree should run."""
     for c in compared:
-        if c.verdict is not Verdict.DRIFT:
+        if c.verdict is not DriftVerdict.DRIFT:
             continue
         if _is_chain_instead(c):
             yield Finding(
-                kind=Kind.NOT_ACTIVE,
+                kind=FindingKind.NOT_ACTIVE,
                 where=where(c.bucket),
                 seen=f"{c.change.measured:.2f} tokens per step, as {c.bucket.tree.depth} top guesses alone would give",
                 next_step="the engine runs a chain, not the tree: see what it loads with treeopt export",
@@ -56,7 +56,7 @@ def moved(compared: Sequence[Compared]) -> Iterator[Finding]:
         most = c.most_changed
         at = "" if most is None else f", most at depth {most.depth}: {most.planned:.3f} to {most.measured:.3f}"
         yield Finding(
-            kind=Kind.ACCEPTANCE_FELL if fell else Kind.ACCEPTANCE_ROSE,
+            kind=FindingKind.ACCEPTANCE_FELL if fell else FindingKind.ACCEPTANCE_ROSE,
             where=where(c.bucket),
             seen=f"{c.change.measured:.2f} tokens per step, planned {c.change.planned:.2f}{at}",
             next_step="collect ranks on today's traffic and search again: the best tree may be "
@@ -70,7 +70,7 @@ def above_bound(compared: Sequence[Compared], model: PathModel | None) -> Iterat
         longest = c.bucket.tree.depth + 1
         if c.change.measured > longest + 1e-9:
             yield Finding(
-                kind=Kind.ABOVE_BOUND,
+                kind=FindingKind.ABOVE_BOUND,
                 where=where(c.bucket),
                 seen=f"{c.change.measured:.2f} tokens per step, a tree of depth {longest - 1} gives {longest} at most",
                 next_step="a deeper tree runs than the plan's, or the bonus token is counted twice",
@@ -79,11 +79,11 @@ def above_bound(compared: Sequence[Compared], model: PathModel | None) -> Iterat
         bound = None if model is None or c.bucket.tree.is_chain else cover_bound(model, c.bucket.tree)
         if (
             bound is not None
-            and replace(c.change, planned=bound).verdict is Verdict.DRIFT
+            and replace(c.change, planned=bound).verdict is DriftVerdict.DRIFT
             and c.change.measured > bound
         ):
             yield Finding(
-                kind=Kind.ABOVE_BOUND,
+                kind=FindingKind.ABOVE_BOUND,
                 where=where(c.bucket),
                 seen=f"{c.change.measured:.2f} tokens per step, all guesses of these ranks were right for {bound:.2f}",
                 next_step="another drafter or an approximate rule (typical acceptance) runs: check both",
@@ -101,9 +101,9 @@ def larger_accepts_less(sources: Sequence[Measured], candidates: Candidates, gat
         change = Change(
             planned=a.length, measured=b.length, planned_error=a.error, measured_error=b.error, gate=gate, comparisons=2
         )
-        if a.error is not None and change.verdict is Verdict.DRIFT and change.share < 0.0:
+        if a.error is not None and change.verdict is DriftVerdict.DRIFT and change.share < 0.0:
             yield Finding(
-                kind=Kind.LARGER_TREE_ACCEPTS_LESS,
+                kind=FindingKind.LARGER_TREE_ACCEPTS_LESS,
                 where=f"{len(small)} and {len(large)} nodes",
                 seen=f"{b.length:.2f} tokens per step with {len(large)} nodes, {a.length:.2f} with {len(small)}",
                 next_step="the engine keeps the wrong KV after a step (TensorRT-LLM #10343), or traffic differs: run "
@@ -111,7 +111,7 @@ def larger_accepts_less(sources: Sequence[Measured], candidates: Candidates, gat
             )
 
 
-def collapse(windows: Sequence[Window], gate: float) -> Iterator[Finding]:
+def collapse(windows: Sequence[LogWindow], gate: float) -> Iterator[Finding]:
     """Acceptance after a pause of drafting against that before it, at the same draft length."""
     off = [i for i, window in enumerate(windows) if window.is_off]
     if not off:
@@ -125,9 +125,9 @@ def collapse(windows: Sequence[Window], gate: float) -> Iterator[Finding]:
         change = Change(
             planned=first.length, measured=then.length, planned_error=first.error, measured_error=then.error, gate=gate
         )
-        if change.verdict is Verdict.DRIFT and change.share < 0.0:
+        if change.verdict is DriftVerdict.DRIFT and change.share < 0.0:
             yield Finding(
-                kind=Kind.COLLAPSE_AFTER_PAUSE,
+                kind=FindingKind.COLLAPSE_AFTER_PAUSE,
                 where="all batch sizes" if K is None else f"K = {K}",
                 seen=f"{first.length:.2f} tokens per step until drafting stopped (line {windows[off[0]].line}), "
                 f"{then.length:.2f} since",

@@ -11,7 +11,7 @@ from treeopt.acceptance.model import ModelOver, PathModel
 from treeopt.arrays import FloatArray, IntArray
 from treeopt.check.matching import planned_survival
 from treeopt.check.report import Compared, Regret
-from treeopt.cost.base import StepCost
+from treeopt.cost.step_cost import StepCost
 from treeopt.plan.plan import Plan
 from treeopt.planner.inputs import Inputs
 from treeopt.solve.problem import Question, parse_objective

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from treeopt.check.change import Change, Verdict
+from treeopt.check.change import Change, DriftVerdict
 from treeopt.check.measured import Measured
 from treeopt.plan.bucket import Bucket
 
 
-class Kind(StrEnum):
+class FindingKind(StrEnum):
     """What can be wrong with a running plan."""
 
     NOT_ACTIVE = "plan not active"
@@ -25,7 +25,7 @@ class Kind(StrEnum):
 class Finding:
     """One thing that is wrong: where, what was seen, and what to do next."""
 
-    kind: Kind
+    kind: FindingKind
     where: str
     seen: str
     next_step: str
@@ -69,7 +69,7 @@ class Compared:
     regret: Regret | None = None
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> DriftVerdict:
         """Of E."""
         return self.change.verdict
 
@@ -81,7 +81,7 @@ class Compared:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Report:
+class CheckReport:
     """Everything that was compared and found; `notes` say what could not be checked and why."""
 
     kind: str

@@ -19,7 +19,7 @@ _QUIET_LINES: Final = 2  # throughput lines without draft metrics between them: 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Window:
+class LogWindow:
     """One interval of a log: its mean accepted length, and the drafts (or what is proportional to them) behind it.
 
     `draft_tokens` is K where the line tells it. A window without drafts has weight 0: speculation was off.
@@ -44,7 +44,7 @@ class Pooled(NamedTuple):
     error: float | None
 
 
-def pooled(windows: Sequence[Window]) -> Pooled:
+def pooled(windows: Sequence[LogWindow]) -> Pooled:
     """The weighted mean of windows with drafts, and the error that their spread gives it."""
     total = sum(w.weight for w in windows)
     mean = sum(w.weight * w.length for w in windows) / total
@@ -55,7 +55,7 @@ def pooled(windows: Sequence[Window]) -> Pooled:
     return Pooled(n, mean, math.sqrt(spread * n / (n - 1)) / total)
 
 
-def read_windows(file: SourceFile, kind: str) -> list[Window]:
+def read_windows(file: SourceFile, kind: str) -> list[LogWindow]:
     """The windows of a log of that kind (see `treeopt.acceptance.importers.KINDS`); none where the kind has no time.
 
     Raises:
@@ -63,11 +63,11 @@ def read_windows(file: SourceFile, kind: str) -> list[Window]:
     """
     if kind == "trtllm-stats":
         return list(_iterations(file))
-    readers: dict[str, Callable[[Iterable[Line]], Iterator[Window]]] = {"vllm-log": _vllm, "sglang-log": _sglang}
+    readers: dict[str, Callable[[Iterable[Line]], Iterator[LogWindow]]] = {"vllm-log": _vllm, "sglang-log": _sglang}
     return list(readers[kind](file.lines())) if kind in readers else []
 
 
-def _vllm(lines: Iterable[Line]) -> Iterator[Window]:
+def _vllm(lines: Iterable[Line]) -> Iterator[LogWindow]:
     """`SpecDecoding metrics:` lines; vLLM leaves them out where nothing was drafted, and still logs its throughput."""
     quiet = 0
     for line in lines:
@@ -77,7 +77,7 @@ def _vllm(lines: Iterable[Line]) -> Iterator[Window]:
             if drafted == 0:
                 yield _off(line)
             elif length is not None:
-                yield Window(line=line.number, draft_tokens=K, weight=drafted / (K or 1), length=length)
+                yield LogWindow(line=line.number, draft_tokens=K, weight=drafted / (K or 1), length=length)
             quiet = 0
         elif (line.number_after("Avg generation throughput:") or 0.0) > 0.0:
             quiet += 1
@@ -85,7 +85,7 @@ def _vllm(lines: Iterable[Line]) -> Iterator[Window]:
                 yield _off(line)
 
 
-def _sglang(lines: Iterable[Line]) -> Iterator[Window]:
+def _sglang(lines: Iterable[Line]) -> Iterator[LogWindow]:
     """`Decode batch` lines, each over equally many steps; adaptive speculation says when it sets the steps to 0."""
     steps: int | None = None
     for line in lines:
@@ -95,10 +95,14 @@ def _sglang(lines: Iterable[Line]) -> Iterator[Window]:
         if length is None or "Decode batch" not in line.text:
             continue
         requests = max(line.number_after("#running-req:") or 1.0, 1.0)
-        yield _off(line) if steps == 0 else Window(line=line.number, draft_tokens=steps, weight=requests, length=length)
+        yield (
+            _off(line)
+            if steps == 0
+            else LogWindow(line=line.number, draft_tokens=steps, weight=requests, length=length)
+        )
 
 
-def _iterations(file: SourceFile) -> Iterator[Window]:
+def _iterations(file: SourceFile) -> Iterator[LogWindow]:
     """TensorRT-LLM's iterations; one without draft tokens had speculation off."""
     number = 0
     for document in file.records():
@@ -107,11 +111,11 @@ def _iterations(file: SourceFile) -> Iterator[Window]:
             stats = iteration.value["specDecodingStats"] or {}
             drafts, drafted = stats.get("numRequestsWithDraftTokens") or 0, stats.get("numDraftTokens") or 0
             if not drafts or not drafted:
-                yield Window(line=number, draft_tokens=0, weight=0.0, length=1.0)
+                yield LogWindow(line=number, draft_tokens=0, weight=0.0, length=1.0)
                 continue
             length = 1.0 + stats.get("numAcceptedTokens", 0) / drafts
-            yield Window(line=number, draft_tokens=math.ceil(drafted / drafts), weight=drafts, length=length)
+            yield LogWindow(line=number, draft_tokens=math.ceil(drafted / drafts), weight=drafts, length=length)
 
 
-def _off(line: Line) -> Window:
-    return Window(line=line.number, draft_tokens=0, weight=0.0, length=1.0)
+def _off(line: Line) -> LogWindow:
+    return LogWindow(line=line.number, draft_tokens=0, weight=0.0, length=1.0)

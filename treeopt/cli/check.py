@@ -11,7 +11,7 @@ import typer
 from treeopt.cli.options import DraftTokens, EvidenceKind, Json, PlanFile, PlanRanks
 
 if TYPE_CHECKING:
-    from treeopt.check.report import Compared, Report
+    from treeopt.check.report import CheckReport, Compared
 
 DRIFT: Final = 3
 
@@ -64,7 +64,7 @@ def check(
         raise typer.Exit(DRIFT)
 
 
-def _document(report: Report) -> dict[str, Any]:
+def _document(report: CheckReport) -> dict[str, Any]:
     return {
         "format": "treeopt.check/1",
         "kind": report.kind,

@@ -17,7 +17,7 @@ from treeopt.solve.problem import DEFAULT_CONTEXT
 
 if TYPE_CHECKING:
     from treeopt.cost import Hardware
-    from treeopt.cost.fits.profile import FittedProfile, Request
+    from treeopt.cost.fit.profile import FitRequest, FittedProfile
 
 # What only one of the two kinds of input is fitted with.
 _OF_ROWS: Final = (
@@ -112,10 +112,10 @@ def fit(
     profile_steps.fit_steps([*(steps or []), *(more or [])], served, hardware=hardware, name=name, out=out, json=json)
 
 
-def _fit_rows(rows: list[Path], select: str, request: Request, out: Path, json: bool) -> None:
+def _fit_rows(rows: list[Path], select: str, request: FitRequest, out: Path, json: bool) -> None:
     from treeopt.cli import console
-    from treeopt.cost.fits.profile import fit_profile
-    from treeopt.cost.fits.tables import parse_selections
+    from treeopt.cost.fit.profile import fit_profile
+    from treeopt.cost.fit.tables import parse_selections
     from treeopt.cost.hardware import curves_path, save_hardware
     from treeopt.files.documents import refuse_overwriting
 
@@ -153,8 +153,8 @@ def _request(
     licence: str,
     date: datetime | None,
     engine: str | None,
-) -> Request:
-    from treeopt.cost.fits.profile import Request
+) -> FitRequest:
+    from treeopt.cost.fit.profile import FitRequest
     from treeopt.errors import InputError
 
     if sheet is None and (device is None or memory_gb is None or link_gb_s is None):
@@ -170,7 +170,7 @@ def _request(
         sources["memory_bytes"] = "given"
     if link_gb_s is not None:
         sources["link_bandwidth_bytes_per_s"] = "given"
-    return Request(
+    return FitRequest(
         name=name,
         device=device or (sheet.device if sheet else ""),
         memory_bytes=memory_gb * 1e9 if memory_gb is not None else (sheet.memory_bytes if sheet else 0.0),

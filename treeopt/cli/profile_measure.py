@@ -110,7 +110,7 @@ def _bench(
     seed: int,
 ) -> Bench:
     from treeopt.cost import load_model, parse_drafter
-    from treeopt.cost.dtype import Dtype
+    from treeopt.cost.formats import Dtype
     from treeopt.cost.hardware import curves_path
     from treeopt.errors import InputError
     from treeopt.files.documents import check_writable, refuse_overwriting

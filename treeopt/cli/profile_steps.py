@@ -15,7 +15,7 @@ from treeopt.solve.problem import DEFAULT_CONTEXT
 
 if TYPE_CHECKING:
     from treeopt.cost import ModelShape, ModelStep, StepCost
-    from treeopt.cost.steps.profile import FittedSteps, Served
+    from treeopt.cost.fit.engine_profile import FittedSteps, Served
 
 
 # What prices a step where no table does.
@@ -25,8 +25,8 @@ _OF_MODELS: Final = ("hardware", "model", "drafter", "dtype", "tp")
 def fit_steps(steps: Sequence[Path], served: Served, *, hardware: str, name: str, out: Path, json: bool) -> None:
     """Fit what an engine takes beyond its kernels to served step times, and write the profile with it."""
     from treeopt.cli import console
+    from treeopt.cost.fit.engine_profile import fit_served
     from treeopt.cost.hardware import curves_path, save_hardware
-    from treeopt.cost.steps.profile import fit_served
     from treeopt.files.documents import refuse_overwriting
     from treeopt.files.shipped import locate
 
@@ -74,7 +74,7 @@ def table(
     tp: Tp = Names.tp,
 ) -> None:
     """Write step times as the table that an engine plans its drafts by."""
-    from treeopt.acceptance.profile import load_profile
+    from treeopt.acceptance.loading import load_profile
     from treeopt.cli import console
     from treeopt.cost.tables.loading import load_cost_table
     from treeopt.cost.tables.writing import write_table
@@ -121,7 +121,7 @@ def served(
         InputError: a name that is not known, or captured sizes that are no numbers.
     """
     from treeopt.cost import load_hardware, load_model, parse_drafter
-    from treeopt.cost.steps.profile import Served
+    from treeopt.cost.fit.engine_profile import Served
     from treeopt.files.shipped import locate
 
     def find(name: str) -> ModelShape:
@@ -143,7 +143,7 @@ def _step(served: Served) -> ModelStep:
 
     return ModelStep(
         model=served.model,
-        times=served.hardware.operator_times(),
+        times=served.hardware.kernel_times(),
         drafter=served.drafter,
         dtype=served.dtype,
         tp=served.tp,

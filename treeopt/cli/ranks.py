@@ -33,7 +33,7 @@ def import_(
 ) -> None:
     """Turn an engine's metrics, logs or tables into a rank profile, and say what it supports."""
     from treeopt.acceptance.importers import read_evidence
-    from treeopt.acceptance.profile import profile_document
+    from treeopt.acceptance.profile_file import profile_document
     from treeopt.cli import console
     from treeopt.files.documents import dump_yaml, write_atomically
 
@@ -51,13 +51,37 @@ def import_(
     console.notes([*imported.warnings, *([f"wrote {out}"] if out is not None else [])])
 
 
+@app.command("list")
+def list_(
+    target: Annotated[str | None, typer.Option(help="Only pairs whose target's name holds this.")] = None,
+    drafter: Annotated[str | None, typer.Option(help="Only pairs with this kind of drafter.")] = None,
+    json: Json = False,
+) -> None:
+    """List the published profiles of real pairs that --ranks takes by name."""
+    from treeopt.acceptance.profile_file import profile_document
+    from treeopt.acceptance.published import published_profiles, supports
+    from treeopt.cli import console
+
+    found = published_profiles(target=target, drafter=drafter)
+    if json:
+        rows = [{**profile_document(p), "supports": supports(p)} for p in found]
+        typer.echo(json_format.dumps({"format": "treeopt.ranks-list/1", "profiles": rows}, indent=2))
+        return
+    from treeopt.render import published_report
+
+    console.result(published_report(found))
+    if not found:
+        console.notes(["no published pair is like that: `treeopt ranks list` alone shows all"])
+
+
 @app.command("show")
 def show(
     profile: Annotated[str, typer.Argument(metavar="PROFILE", help="A shipped name, a profile or a trace.")],
     json: Json = False,
 ) -> None:
     """Show what was measured: the evidence, its conditions, the rates by depth and rank."""
-    from treeopt.acceptance.profile import load_profile, profile_document
+    from treeopt.acceptance.loading import load_profile
+    from treeopt.acceptance.profile_file import profile_document
     from treeopt.cli import console
     from treeopt.files.shipped import locate
 
@@ -79,8 +103,9 @@ def merge(
     force: Annotated[bool, typer.Option("--force", help="Merge although conditions differ.")] = False,
 ) -> None:
     """Add the counts of profiles that were measured under the same conditions."""
+    from treeopt.acceptance.loading import load_profile
     from treeopt.acceptance.merge import merge as run
-    from treeopt.acceptance.profile import load_profile, profile_document
+    from treeopt.acceptance.profile_file import profile_document
     from treeopt.cli import console
     from treeopt.files.documents import dump_yaml, write_atomically
     from treeopt.files.shipped import locate
@@ -116,7 +141,7 @@ def _chosen(imported: Imported, name: str | None) -> RankProfile:
 def _imported_document(imported: Imported) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from treeopt.acceptance.profile import profile_document
+    from treeopt.acceptance.profile_file import profile_document
 
     return {
         "format": "treeopt.import/1",

@@ -17,7 +17,7 @@ from treeopt.collect.record import EncodedPrompt, Recorder, TraceRows, to_npz
 from treeopt.collect.settings import CollectSettings
 from treeopt.errors import InputError
 from treeopt.files.documents import check_writable
-from treeopt.files.shipped import file_sha256
+from treeopt.files.opening import file_sha256
 
 FORMAT: Final = "treeopt.collect/1"
 Advance = Callable[[int], None]

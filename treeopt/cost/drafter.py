@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 from treeopt.cost.drafting import Drafting, Free, Heads, Passes
-from treeopt.cost.forward import Forward
-from treeopt.cost.gemm import Gemm
+from treeopt.cost.forward_pass import ForwardPass
+from treeopt.cost.kernels.gemm import Gemm
 from treeopt.cost.model import ModelShape
 from treeopt.errors import InputError, UnknownNameError
 
@@ -31,7 +31,7 @@ class Eagle:
     kind: ClassVar[str] = "eagle"
     note: ClassVar[str] = ""
 
-    def drafting(self, target: Forward) -> Drafting:
+    def drafting(self, target: ForwardPass) -> Drafting:
         """Its price beside `target`."""
         layer = replace(target.network, layers=1, experts=None, window=None)
         return Passes(network=replace(target, network=layer), fusion=_fusion(layer.hidden))
@@ -57,7 +57,7 @@ class Eagle3:
             return ""
         return f"the EAGLE-3 head is taken to choose among {DRAFT_VOCAB:,} tokens; give eagle3:CONFIG_JSON of your head"
 
-    def drafting(self, target: Forward) -> Drafting:
+    def drafting(self, target: ForwardPass) -> Drafting:
         """Its price beside `target`.
 
         Raises:
@@ -82,7 +82,7 @@ class Mtp:
     kind: ClassVar[str] = "mtp"
     note: ClassVar[str] = ""
 
-    def drafting(self, target: Forward) -> Drafting:
+    def drafting(self, target: ForwardPass) -> Drafting:
         """Its price beside `target`."""
         experts = target.network.experts and replace(target.network.experts, dense_layers=0)
         layer = replace(target.network, layers=1, experts=experts, window=None)
@@ -99,7 +99,7 @@ class Medusa:
     kind: ClassVar[str] = "medusa"
     note: ClassVar[str] = ""
 
-    def drafting(self, target: Forward) -> Drafting:
+    def drafting(self, target: ForwardPass) -> Drafting:
         """Its price beside `target`."""
         return Heads(target=target)
 
@@ -112,7 +112,7 @@ class DraftModel:
     note: ClassVar[str] = ""
     model: ModelShape
 
-    def drafting(self, target: Forward) -> Drafting:
+    def drafting(self, target: ForwardPass) -> Drafting:
         """Its price beside `target`.
 
         Raises:
@@ -128,7 +128,7 @@ class Ngram:
     kind: ClassVar[str] = "ngram"
     note: ClassVar[str] = ""
 
-    def drafting(self, target: Forward) -> Drafting:
+    def drafting(self, target: ForwardPass) -> Drafting:
         """Its price beside `target`: none."""
         return Free()
 

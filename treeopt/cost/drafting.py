@@ -10,12 +10,11 @@ from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
-from treeopt.arrays import FloatArray, IntArray
-from treeopt.cost.axis import Axis
-from treeopt.cost.forward import Forward
-from treeopt.cost.gemm import Gemm
-from treeopt.cost.monotone import BLOCK, non_decreasing
-from treeopt.cost.timing import Family
+from treeopt.arrays import Axis, FloatArray, IntArray
+from treeopt.cost.forward_pass import ForwardPass
+from treeopt.cost.kernels.family import Family
+from treeopt.cost.kernels.gemm import Gemm
+from treeopt.cost.kernels.monotone import BLOCK, non_decreasing
 
 # Drafted keys beyond the prefix at which a pass's attention is priced; between two it is a straight line, as it is in
 # a roofline. No tree reaches the last.
@@ -61,7 +60,7 @@ class Passes:
     tree gets wider or deeper (`StepCost`). So each pass's time is made non-decreasing in its width.
     """
 
-    network: Forward
+    network: ForwardPass
     fusion: tuple[Gemm, ...] = ()
     entry: tuple[Gemm, ...] = ()
 
@@ -146,7 +145,7 @@ class Heads:
     They see one token per request. The block is copied to every GPU, the LM head shares out (vLLM's `medusa.py`).
     """
 
-    target: Forward
+    target: ForwardPass
 
     def time_s(self, batch: IntArray, depth: IntArray, widths: IntArray, context: IntArray) -> FloatArray:
         """`[...]` seconds of `depth` heads."""

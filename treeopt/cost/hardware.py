@@ -9,11 +9,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from treeopt.cost.dtype import Dtype
 from treeopt.cost.engine import EngineSteps
-from treeopt.cost.fits.collection import Fits
-from treeopt.cost.measured import MeasuredTimes
-from treeopt.cost.timing import OperatorTimes
+from treeopt.cost.formats import Dtype
+from treeopt.cost.kernels.family import Family
+from treeopt.cost.kernels.fit import Form, KernelFit, Share
+from treeopt.cost.kernels.fits import FitEntry, KernelFits
+from treeopt.cost.kernels.roofline import Roofline
+from treeopt.cost.kernels.times import KernelTimes
 from treeopt.errors import InputError
 from treeopt.files.documents import Document, Field, dump_yaml, read_document, write_atomically
 
@@ -21,6 +23,7 @@ HARDWARE_FORMAT: Final = "treeopt.hardware/1"
 _SOURCES: Final = ("datasheet", "measured")
 _RATES: Final = ("bandwidth_bytes_per_s", "peak_flops", "memory_bytes", "link_bandwidth_bytes_per_s", "launch_s")
 _MEASURED: Final = ("measurement", "rows", "fits")
+_ROOFLINE: Final = "step times are a datasheet roofline, not measured: trust the shape more than the number"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +83,7 @@ class Hardware:
     launch_s: float
     sources: Mapping[str, str]
     measurement: Measurement | None = None
-    fits: Fits | None = None
+    fits: KernelFits | None = None
     engine_steps: EngineSteps | None = None
 
     @classmethod
@@ -108,18 +111,21 @@ class Hardware:
             launch_s=root.get("launch_s").number(low=0, high=1),
             sources=_read_sources(root.get("sources")),
             measurement=Measurement.from_field(root.get("measurement")) if has_fits else None,
-            fits=Fits.from_fields(root.get("fits"), root.get("rows")) if has_fits else None,
+            fits=KernelFits.from_fields(root.get("fits"), root.get("rows")) if has_fits else None,
             engine_steps=EngineSteps.from_field(root.get("engine_steps")) if has_steps else None,
         )
 
-    def operator_times(self) -> OperatorTimes:
+    def kernel_times(self) -> KernelTimes:
         """Times of single kernels: the measured ones, or the roofline of the rates where there are none."""
-        if self.fits is not None:
-            link = self.link_bandwidth_bytes_per_s
-            return MeasuredTimes(name=self.name, fits=self.fits, link_bandwidth_bytes_per_s=link)
-        from treeopt.cost.datasheet import DatasheetTimes  # it is made from a Hardware
-
-        return DatasheetTimes(hardware=self)
+        note = None
+        if self.fits is None:
+            note = _ROOFLINE if self.source == "datasheet" else ""
+        return KernelTimes(
+            name=self.name,
+            fits=self.fits or KernelFits(entries=tuple(map(self._roofline, self.peak_flops))),
+            link_bandwidth_bytes_per_s=self.link_bandwidth_bytes_per_s,
+            note=note,
+        )
 
     def document(self) -> dict[str, Any]:
         """The GPU as a treeopt.hardware/1 file, all but the pointer to the rows file that `save_hardware` adds."""
@@ -136,23 +142,13 @@ class Hardware:
             **({"fits": self.fits.document()} if self.fits else {}),
         }
 
-    def flops_per_s(self, dtype: str) -> float:
-        """Peak operations per second.
-
-        Raises:
-            InputError: a dtype that this GPU has no arithmetic for.
-        """
-        for known, peak in self.peak_flops.items():
-            if known == dtype:
-                return peak
-        raise InputError(f"{self.name} has no {dtype} arithmetic", hint=f"it has: {', '.join(self.peak_flops)}")
-
-    def ridge_tokens(self, dtype: str) -> float:
-        """Tokens per step at which streaming a weight takes as long as its arithmetic, two operations per token.
-
-        Source: Williams et al. 2009, "Roofline". H100 BF16: 989e12 * 2 / (2 * 3.35e12) = 295.2.
-        """
-        return self.flops_per_s(dtype) * Dtype(dtype).bytes_per_value / (2 * self.bandwidth_bytes_per_s)
+    def _roofline(self, dtype: Dtype) -> FitEntry:
+        form = Roofline(
+            bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
+            peak_flops=self.peak_flops[dtype],
+            launch_s=self.launch_s,
+        )
+        return FitEntry(Family.GEMM, dtype, KernelFit(form=Form.DATASHEET, share=Share.NOTHING, roofline=form))
 
 
 def break_even_batch(ridge_tokens: float, nodes: int) -> int:

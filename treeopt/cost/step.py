@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from treeopt.arrays import FloatArray
-from treeopt.cost.axis import Axis
-from treeopt.cost.base import IntLike
-from treeopt.cost.cliff import cliff
+from treeopt.arrays import Axis, FloatArray, IntArray
 from treeopt.cost.drafter import Drafter
-from treeopt.cost.dtype import Dtype
+from treeopt.cost.drafting import Drafting
 from treeopt.cost.engine import EngineSteps
-from treeopt.cost.forward import Forward
+from treeopt.cost.formats import Dtype
+from treeopt.cost.forward_pass import ForwardPass
+from treeopt.cost.kernels.times import KernelTimes
 from treeopt.cost.model import ModelShape
-from treeopt.cost.prices import Prices
+from treeopt.cost.step_cost import IntLike
 from treeopt.cost.terms import ExpertVisits, StepTerms, Term, TermError, TermFactor, scaled
-from treeopt.cost.timing import OperatorTimes
 from treeopt.errors import InputError
+
+Sizes = tuple[int, ...]
+
+# Tables reach to the next multiple: a tree of one node more is in the same table.
+_BLOCK: Final = 64
+_KEPT: Final = 64
+# How much longer counts as a cliff, beyond what the tokens between account for.
+_LONGER: Final = 0.05
+# A spike is above the time of a step at most a third larger.
+_NEXT: Final = 4 / 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelStep:
-    """`StepCost` from the sizes of the models and the times of their kernels; `Forward` says which kernels count.
+    """`StepCost` from the sizes of the models and the times of their kernels; `ForwardPass` says which kernels count.
 
     The target's kernels run B x N tokens, padded to the engine's next captured size; its attention reads each
     request's KV once. `factors` scale single terms, to ask what their error would change.
@@ -39,7 +47,7 @@ class ModelStep:
     """
 
     model: ModelShape
-    times: OperatorTimes
+    times: KernelTimes
     drafter: Drafter
     dtype: str = "bf16"
     tp: int = 1
@@ -54,7 +62,7 @@ class ModelStep:
                 raise InputError(f"{term} counts {factor:g} times", hint="give a factor above 0")
         self.times.ridge_tokens(Dtype(self.dtype))
         self.times.ridge_tokens(Dtype(self.dtype).wide)
-        _ = self._prices  # shares out, or says why that cannot be
+        _ = self._tables  # shares out, or says why that cannot be
 
     @property
     def ridge_tokens(self) -> float:
@@ -64,22 +72,22 @@ class ModelStep:
     @property
     def memory_bytes(self) -> int:
         """Memory that the target's weights take on each GPU; KV cache and drafter come on top."""
-        return self._prices.target.network.weight_bytes(self.dtype)
+        return self._tables.target.network.weight_bytes(self.dtype)
 
     def kv_bytes(self, context: int) -> int:
         """KV cache of one request per GPU, in 16 bit; layers with a window keep that much."""
-        net = self._prices.target.network
+        net = self._tables.target.network
         windowed, window = (net.window.layers, net.window.tokens) if net.window else (0, 0)
         tokens = (net.layers - windowed) * context + windowed * min(context, window)
         return round(Dtype(self.dtype).wide.bytes_per_value * net.attention.kv_values * tokens)
 
     def step_time_s(
-        self, batch: IntLike, nodes: IntLike, depth: IntLike, widths: npt.NDArray[np.int64], context: IntLike
+        self, batch: IntLike, nodes: IntLike, depth: IntLike, widths: IntArray, context: IntLike
     ) -> FloatArray:
         """Seconds per step for every element of the broadcast inputs; see `StepCost`."""
         B, L = Axis.of(batch), Axis.of(context)
         total = np.zeros(np.broadcast_shapes(*map(np.shape, (batch, nodes, depth, context)), widths.shape[:-1]))
-        target_s = self._prices.target_s(B.values, int(np.max(nodes, initial=1)), L.values, self.factors)
+        target_s = self._tables.target_s(B.values, int(np.max(nodes, initial=1)), L.values, self.factors)
         total += target_s[B.at, np.asarray(nodes) - 1, L.at]
         for term, seconds in self._tree_terms(batch, nodes, depth, widths, context):
             total += scaled(term, seconds, self.factors)
@@ -87,7 +95,7 @@ class ModelStep:
 
     def terms(self, *, batch: int, nodes: int, depth: int, widths: Sequence[int], context: int) -> StepTerms:
         """One step in parts; the arguments are those of `step_time_s` at one point."""
-        of_target = self._prices.of_target((batch,), nodes, (context,))
+        of_target = self._tables.of_target((batch,), nodes, (context,))
         found = {term: seconds[0, nodes - 1, 0] for term, seconds in of_target.items()}
         found |= dict(self._tree_terms(batch, nodes, depth, np.array(widths, dtype=np.int64), context))
         every = ((term, scaled(term, seconds, self.factors)) for term, seconds in found.items())
@@ -102,18 +110,16 @@ class ModelStep:
 
     def cliff(self, tokens: int) -> str | None:
         """A sentence where a step of `tokens`, padded, is at a jump or spike of its measured GEMMs and experts."""
-        target = self._prices.target
+        target = self._tables.target
 
         def time_s(several: FloatArray) -> FloatArray:
             return target.layers_s(several) + target.experts_s(several) + target.lm_head_s(several)
 
-        return cliff(time_s, int(self.engine.padded(np.array(float(tokens)))))
+        return _cliff(time_s, int(self.engine.padded(np.array(float(tokens)))))
 
     def scaled(self, term: Term | str, factor: float) -> ModelStep:
         """The same step with one term `factor` times as long."""
-        step = replace(self, factors=(*self.factors, TermFactor(Term(term), factor)))
-        step.__dict__["_prices"] = self._prices  # factors come on top of the same prices
-        return step
+        return replace(self, factors=(*self.factors, TermFactor(Term(term), factor)))
 
     def error_p90(self) -> tuple[TermError, ...]:
         """How far off each term may be, by the held-out errors of its kind of kernel.
@@ -126,37 +132,128 @@ class ModelStep:
     def notes(self, *, batch: int, nodes: int, context: int) -> list[str]:
         """Sentences on where steps of up to `batch`, `nodes` and `context` leave what was measured or meet a cliff."""
         tokens = int(self.engine.padded(np.array(float(batch * nodes))))
-        reaches = self._prices.target.reaches(tokens, requests=batch, queries=nodes, keys=context + nodes)
+        reaches = self._tables.target.reaches(tokens, requests=batch, queries=nodes, keys=context + nodes)
         notes = (*self.engine.notes(model=self.model.name, tokens=tokens), self.drafter.note, self.cliff(tokens))
         found = [*(self.times.beyond(*reach) for reach in reaches), *notes]
         return list(dict.fromkeys(sentence for sentence in found if sentence))
 
     def _tree_terms(
-        self, batch: IntLike, nodes: IntLike, depth: IntLike, widths: npt.NDArray[np.int64], context: IntLike
+        self, batch: IntLike, nodes: IntLike, depth: IntLike, widths: IntArray, context: IntLike
     ) -> Iterator[tuple[Term, FloatArray]]:
         """`[...]` seconds of the terms that the tree's shape changes."""
         B, N, D, L = (np.asarray(value, dtype=np.int64) for value in (batch, nodes, depth, context))
-        prices, batches = self._prices, Axis.of(B)
-        yield Term.DRAFTER, prices.drafting.time_s(B, D, widths, L)
-        compaction_s = prices.of_compaction(batches.values, int(D.max(initial=0)))
+        tables, batches = self._tables, Axis.of(B)
+        yield Term.DRAFTER, tables.drafting.time_s(B, D, widths, L)
+        compaction_s = tables.of_compaction(batches.values, int(D.max(initial=0)))
         # The accepted tokens of a chain already stand where they belong.
         yield Term.COMPACTION, compaction_s[batches.at, D] * (N != D + 1)
-        yield Term.ENGINE, self.engine.time_s(B, N, passes=prices.drafting.passes(D))
+        yield Term.ENGINE, self.engine.time_s(B, N, passes=tables.drafting.passes(D))
 
     def _p90(self, term: Term) -> float | None:
         if term is Term.ENGINE:
             return self.engine.evidence.p90 if self.engine.evidence else None
-        families = self._prices.drafting.families if term is Term.DRAFTER else (term.family,)
+        families = self._tables.drafting.families if term is Term.DRAFTER else (term.family,)
         dtype = Dtype(self.dtype) if term is not Term.LM_HEAD else Dtype(self.dtype).wide
         errors = (family and self.times.error(family, dtype) for family in families)
         return max((error.p90 for error in errors if error), default=None)
 
+    @property
+    def _tables(self) -> _StepTables:
+        return _tables_of(self.model, self.times, self.drafter, Dtype(self.dtype), self.tp, self.engine)
+
+
+# The one place where prices are kept: steps that differ in their factors alone share them.
+@lru_cache(maxsize=32)
+def _tables_of(
+    model: ModelShape, times: KernelTimes, drafter: Drafter, dtype: Dtype, tp: int, engine: EngineSteps
+) -> _StepTables:
+    target = ForwardPass(network=model.shard(tp), times=times, dtype=dtype, tp=tp)
+    try:
+        drafting = drafter.drafting(target)
+    except InputError as error:
+        raise InputError(f"drafter {drafter.kind}: {error}", hint=error.hint) from None
+    return _StepTables(target=target, drafting=drafting, engine=engine)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _StepTables:
+    """The seconds of every term by sizes: the search asks for the same few sizes again and again."""
+
+    target: ForwardPass
+    drafting: Drafting
+    engine: EngineSteps
+
+    def of_target(self, batches: Sizes, nodes: int, contexts: Sizes) -> Mapping[Term, FloatArray]:
+        """`[B, N, L]` seconds, or what broadcasts to it, of the terms that the tree's shape does not change.
+
+        N is 1, 2, ... `nodes` at least.
+        """
+        return self._of_target(batches, -(-nodes // _BLOCK) * _BLOCK, contexts)
+
+    def target_s(self, batches: Sizes, nodes: int, contexts: Sizes, factors: tuple[TermFactor, ...]) -> FloatArray:
+        """`[B, N, L]` their sum, each term times its factors."""
+        return self._target_s(batches, -(-nodes // _BLOCK) * _BLOCK, contexts, factors)
+
+    def of_compaction(self, batches: Sizes, depth: int) -> FloatArray:
+        """`[B, D + 1]` seconds to move the KV of 0, 1, ... `depth` accepted tokens at least."""
+        return self._of_compaction(batches, -(-(depth + 1) // _BLOCK) * _BLOCK)
+
     @cached_property
-    def _prices(self) -> Prices:
-        network = self.model.shard(self.tp)
-        target = Forward(network=network, times=self.times, dtype=Dtype(self.dtype), tp=self.tp)
-        try:
-            drafting = self.drafter.drafting(target)
-        except InputError as error:
-            raise InputError(f"drafter {self.drafter.kind}: {error}", hint=error.hint) from None
-        return Prices(target=target, drafting=drafting, engine=self.engine)
+    def _of_target(self) -> Callable[[Sizes, int, Sizes], Mapping[Term, FloatArray]]:
+        return lru_cache(maxsize=_KEPT)(self._price_target)
+
+    @cached_property
+    def _target_s(self) -> Callable[[Sizes, int, Sizes, tuple[TermFactor, ...]], FloatArray]:
+        def add(batches: Sizes, nodes: int, contexts: Sizes, factors: tuple[TermFactor, ...]) -> FloatArray:
+            total = np.zeros((len(batches), nodes, len(contexts)))
+            for term, seconds in self._of_target(batches, nodes, contexts).items():
+                total += scaled(term, seconds, factors)
+            return total
+
+        return lru_cache(maxsize=_KEPT)(add)
+
+    @cached_property
+    def _of_compaction(self) -> Callable[[Sizes, int], FloatArray]:
+        return lru_cache(maxsize=_KEPT)(self._price_compaction)
+
+    def _price_target(self, batches: Sizes, nodes: int, contexts: Sizes) -> Mapping[Term, FloatArray]:
+        B, N, L = np.ix_(np.array(batches, dtype=np.float64), np.arange(1.0, nodes + 1), np.array(contexts, np.float64))
+        target, T = self.target, Axis.of(B * N)
+        tokens = np.array(T.values, dtype=np.float64)
+        padded = self.engine.padded(tokens)
+        return {
+            Term.LAYERS: target.layers_s(padded)[T.at],
+            Term.EXPERTS: target.experts_s(padded)[T.at],
+            Term.ATTENTION: target.attention_s(B, N, L + N),
+            Term.LM_HEAD: target.lm_head_s(padded)[T.at],
+            Term.ELEMENTWISE: target.elementwise_s(padded)[T.at],
+            Term.ALL_REDUCE: (target.all_reduce_s(padded) + target.gather_s(padded))[T.at],
+            Term.SAMPLING: target.sampling_s(tokens)[T.at],
+        }
+
+    def _price_compaction(self, batches: Sizes, moved: int) -> FloatArray:
+        time_s = self.target.compaction_s(np.array(batches, dtype=np.float64)[:, None], np.arange(1.0 * moved))
+        return np.maximum.accumulate(time_s, axis=1)  # a measured copy may fall where the contract forbids it
+
+
+def _cliff(time_s: Callable[[FloatArray], FloatArray], tokens: int) -> str | None:
+    """A sentence where a step of `tokens` is just before or past a jump of `time_s`, or at a spike; else None."""
+    around = np.arange(max(tokens - 1, 1.0), max(int(_NEXT * tokens), tokens + 1) + 1)
+    times = time_s(around)
+    at = min(tokens - 1, 1)
+    now, larger = times[at], times[at + 1 :]
+    if at and now > _growth(tokens - 1) * times[0]:
+        return _said(tokens, now / times[0], tokens - 1)
+    if larger[0] > _growth(tokens) * now:
+        return _said(tokens + 1, larger[0] / now, tokens)
+    if now > (1 + _LONGER) * larger.min():
+        return _said(tokens, now / larger.min(), tokens + 1 + int(larger.argmin()))
+    return None
+
+
+def _growth(tokens: int) -> float:
+    return (1 + _LONGER) * (tokens + 1) / tokens
+
+
+def _said(tokens: int, ratio: float, other: int) -> str:
+    return f"the weights' kernels take {ratio - 1:.0%} longer for {tokens} tokens per step than for {other} (measured)"

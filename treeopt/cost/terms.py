@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from treeopt.arrays import FloatArray
-from treeopt.cost.timing import Family
+from treeopt.cost.kernels.family import Family
 
 
 class Term(StrEnum):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from treeopt.engines.fitting import Fitted, Loss, fit_plan, fit_schedule
+from treeopt.engines.fitting import FittedDrafts, Loss, fit_plan, fit_schedule
 from treeopt.engines.format import Bug, Format, Setup, Written
 from treeopt.engines.registry import EngineAt
-from treeopt.engines.schedule import OFF, Schedule, in_words
+from treeopt.engines.schedule import OFF, DraftSchedule, in_words
 from treeopt.errors import InputError, UnknownNameError
 from treeopt.plan.plan import Plan
 from treeopt.solve.buckets import batches_in_words
@@ -22,7 +22,7 @@ class Export:
 
     target: EngineAt
     format: str
-    schedule: Schedule
+    schedule: DraftSchedule
     written: Written
     losses: tuple[Loss, ...]
     notes: tuple[str, ...]
@@ -60,7 +60,7 @@ class Export:
 
 
 def export(
-    drafts: Plan | Schedule, target: EngineAt, setup: Setup, *, batch: int | None = None, allow_off: bool = False
+    drafts: Plan | DraftSchedule, target: EngineAt, setup: Setup, *, batch: int | None = None, allow_off: bool = False
 ) -> Export:
     """Drafts in the format of an engine that loses nothing of them, or else the one that loses least.
 
@@ -68,7 +68,7 @@ def export(
         InputError: the engine can load none of them: why, and what it can load.
     """
     setup = replace(setup, release=target.release)
-    fitting: list[tuple[Format, Fitted]] = []
+    fitting: list[tuple[Format, FittedDrafts]] = []
     refusals: list[InputError] = []
     for form in target.support.formats:
         if (unknown := form.refusal(setup)) is not None:
@@ -98,15 +98,15 @@ def export(
     )
 
 
-def _lost(fitted: Fitted) -> tuple[bool, float]:
+def _lost(fitted: FittedDrafts) -> tuple[bool, float]:
     """By what formats are compared: is anything lost, and how much; what has no price counts as all of it."""
     return bool(fitted.losses), sum(1.0 if loss.share is None else loss.share for loss in fitted.losses)
 
 
-def _fit(drafts: Plan | Schedule, form: Format, batch: int | None, allow_off: bool) -> Fitted:
+def _fit(drafts: Plan | DraftSchedule, form: Format, batch: int | None, allow_off: bool) -> FittedDrafts:
     if isinstance(drafts, Plan):
         return fit_plan(drafts, form.limits, batch=batch, allow_off=allow_off)
-    return fit_schedule(drafts if batch is None else Schedule.constant(drafts.at(batch)), form.limits)
+    return fit_schedule(drafts if batch is None else DraftSchedule.constant(drafts.at(batch)), form.limits)
 
 
 def _nothing_fits(target: EngineAt, setup: Setup, refusals: list[InputError]) -> InputError:
@@ -119,7 +119,7 @@ def _nothing_fits(target: EngineAt, setup: Setup, refusals: list[InputError]) ->
     return InputError(f"{target.engine.title}: {'; '.join(reasons)}", hint="; ".join(hints))
 
 
-def _floored(drafts: Plan | Schedule, schedule: Schedule, target: EngineAt) -> list[str]:
+def _floored(drafts: Plan | DraftSchedule, schedule: DraftSchedule, target: EngineAt) -> list[str]:
     """Where a plan is off and the export is not."""
     buckets = drafts.buckets if isinstance(drafts, Plan) else ()
     floored = [b for b in buckets if not b.speculate and schedule.at(b.batch_max) != OFF]
@@ -131,7 +131,7 @@ def _floored(drafts: Plan | Schedule, schedule: Schedule, target: EngineAt) -> l
     return [f"the plan does not speculate at {ranges}; a chain keeps the drafter's state fresh ({off})"]
 
 
-def _general_notes(target: EngineAt, form: Format, schedule: Schedule, setup: Setup) -> list[str]:
+def _general_notes(target: EngineAt, form: Format, schedule: DraftSchedule, setup: Setup) -> list[str]:
     notes = []
     if form.methods is not None and (assumed := form.methods.assumed(setup)):
         notes.append(assumed)

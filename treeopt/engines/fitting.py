@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from treeopt.engines.limits import ChainLimits, Limits, TreeLimits
-from treeopt.engines.schedule import OFF, Schedule, Step, chain_length, in_words
+from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length, in_words
 from treeopt.errors import InputError
 from treeopt.plan.bucket import Bucket
 from treeopt.plan.plan import Plan
@@ -31,10 +31,10 @@ class Loss:
     share: float | None
 
 
-class Fitted(NamedTuple):
+class FittedDrafts(NamedTuple):
     """Drafts that an engine can load, what they lose against the plan, and what else to know."""
 
-    schedule: Schedule
+    schedule: DraftSchedule
     losses: tuple[Loss, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -44,7 +44,7 @@ class _Choice(NamedTuple):
     tokens_per_s: float | None
 
 
-def fit_plan(plan: Plan, limits: Limits, *, batch: int | None = None, allow_off: bool = False) -> Fitted:
+def fit_plan(plan: Plan, limits: Limits, *, batch: int | None = None, allow_off: bool = False) -> FittedDrafts:
     """The plan's drafts within an engine's limits; with `batch` those of one bucket for all batch sizes.
 
     Where a tree does not fit, an engine that loads chains gets the plan's best chain. Where the plan does not
@@ -61,8 +61,8 @@ def fit_plan(plan: Plan, limits: Limits, *, batch: int | None = None, allow_off:
         )
     choices = _longest_first([_choice(bucket, limits, allow_off) for bucket in buckets], limits)
     starts = [1, *(bucket.batch_min for bucket in buckets[1:])]
-    schedule = Schedule(
-        steps=tuple(Step(start, choice.draft) for start, choice in zip(starts, choices, strict=True)),
+    schedule = DraftSchedule(
+        steps=tuple(ScheduleStep(start, choice.draft) for start, choice in zip(starts, choices, strict=True)),
         covers=buckets[-1].batch_max,
     )
     if not limits.per_batch and schedule.only is None:
@@ -70,10 +70,10 @@ def fit_plan(plan: Plan, limits: Limits, *, batch: int | None = None, allow_off:
         raise InputError(f"it loads {limits.words}, the plan has several: {ranges}", hint="add --batch B")
     pairs = zip(buckets, choices, strict=True)
     losses = tuple(_loss(bucket, choice) for bucket, choice in pairs if choice.draft != bucket.draft)
-    return Fitted(schedule, losses, tuple(_notes(buckets, limits)))
+    return FittedDrafts(schedule, losses, tuple(_notes(buckets, limits)))
 
 
-def fit_schedule(schedule: Schedule, limits: Limits) -> Fitted:
+def fit_schedule(schedule: DraftSchedule, limits: Limits) -> FittedDrafts:
     """The same drafts, if all of them are within an engine's limits.
 
     Raises:
@@ -94,7 +94,7 @@ def fit_schedule(schedule: Schedule, limits: Limits) -> Fitted:
                 f"it loads no more than the first range drafts ({lengths[0]}), a later one has {max(lengths)}",
                 hint="draft the longest chain in the smallest batch sizes",
             )
-    return Fitted(schedule)
+    return FittedDrafts(schedule)
 
 
 def _loads_nothing(limits: Limits) -> bool:

@@ -9,8 +9,8 @@ from typing import Final, Literal, NamedTuple
 
 from treeopt.engines.limits import Limits
 from treeopt.engines.release import Release, parse_release
-from treeopt.engines.schedule import Schedule
-from treeopt.engines.source import Source
+from treeopt.engines.schedule import DraftSchedule
+from treeopt.engines.source import EngineFile
 from treeopt.errors import InputError, UnknownNameError
 
 MODEL: Final = "MODEL"
@@ -48,7 +48,7 @@ class Setup:
             return name
         return str(self.out / name if self.out.is_dir() else self.out)
 
-    def end_of(self, schedule: Schedule) -> int:
+    def end_of(self, schedule: DraftSchedule) -> int:
         """The largest batch size to speak of."""
         last = schedule.steps[-1].batch_min
         return max(self.max_batch or schedule.covers or DEFAULT_MAX_BATCH, last)
@@ -124,7 +124,7 @@ class Written:
 class Found(NamedTuple):
     """What a file says, and what its engine does with it without saying so."""
 
-    schedule: Schedule
+    schedule: DraftSchedule
     notes: tuple[str, ...] = ()
 
 
@@ -138,8 +138,8 @@ class Format:
 
     name: str
     limits: Limits
-    write: Callable[[Schedule, Setup], Written]
-    read: Callable[[Source], Found | None]
+    write: Callable[[DraftSchedule, Setup], Written]
+    read: Callable[[EngineFile], Found | None]
     methods: Methods | None = None
 
     def refusal(self, setup: Setup) -> InputError | None:
@@ -158,7 +158,7 @@ class Bug:
 
     reference: str
     text: str
-    hits: Callable[[Schedule], bool] = field(default=lambda schedule: True)
+    hits: Callable[[DraftSchedule], bool] = field(default=lambda schedule: True)
     since: Release | None = None
     before: Release | None = None
 
@@ -214,7 +214,7 @@ class Engine:
         known = ", ".join(_range_in_words(s.since, s.before) for s in self.supports)
         raise InputError(f"{self.title} {'.'.join(map(str, release))} is not known", hint=f"known: {known}")
 
-    def bugs_of(self, schedule: Schedule, release: Release) -> tuple[Bug, ...]:
+    def bugs_of(self, schedule: DraftSchedule, release: Release) -> tuple[Bug, ...]:
         """What is known to go wrong with these drafts in this release."""
         return tuple(b for b in self.bugs if is_within(release, b.since, b.before) and b.hits(schedule))
 

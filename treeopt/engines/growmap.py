@@ -15,8 +15,8 @@ import numpy as np
 
 from treeopt.engines.format import Engine, Format, Found, Setup, Support, Written
 from treeopt.engines.limits import TreeLimits
-from treeopt.engines.schedule import Schedule
-from treeopt.engines.source import Source
+from treeopt.engines.schedule import DraftSchedule
+from treeopt.engines.source import EngineFile
 from treeopt.errors import FileFormatError, InputError, TreeError
 from treeopt.extras import require
 from treeopt.files.documents import os_error
@@ -27,7 +27,7 @@ _KEYS: Final = ("roots", "branches", "Successors", "mask", "depth", "size")
 _HINT: Final = f"a growmap is a torch file of a mapping with {', '.join(_KEYS)}"
 
 
-def _write(schedule: Schedule, setup: Setup) -> Written:
+def _write(schedule: DraftSchedule, setup: Setup) -> Written:
     tree = schedule.only
     if not isinstance(tree, DraftTree):
         raise InputError("a growmap is one static tree", hint="give one tree")
@@ -52,10 +52,10 @@ def _write(schedule: Schedule, setup: Setup) -> Written:
     )
 
 
-def _read(source: Source) -> Found | None:
+def _read(source: EngineFile) -> Found | None:
     if source.path is None or source.path.suffix not in (".pt", ".pth"):
         return None
-    return Found(Schedule.constant(_tree(_load(source.path), source.name)))
+    return Found(DraftSchedule.constant(_tree(_load(source.path), source.name)))
 
 
 def _load(path: Path) -> dict[str, Any]:

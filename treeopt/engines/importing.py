@@ -9,8 +9,8 @@ from treeopt.acceptance.dynamic_tree import OPENVINO, SGLANG, TENSORRT_LLM, Trip
 from treeopt.engines.format import Engine, Format, Found
 from treeopt.engines.limits import TreeLimits
 from treeopt.engines.registry import ENGINES, EngineAt
-from treeopt.engines.schedule import FORMAT, OFF, Schedule, parse_schedule
-from treeopt.engines.source import Source, read_source
+from treeopt.engines.schedule import FORMAT, OFF, DraftSchedule, parse_schedule
+from treeopt.engines.source import EngineFile, read_source
 from treeopt.errors import FileFormatError, InputError
 from treeopt.files.documents import os_error
 from treeopt.plan.plan import Plan
@@ -36,16 +36,16 @@ _TRIPLES: Final = {
 }
 
 
-class Imported(NamedTuple):
+class ImportedDrafts(NamedTuple):
     """Drafts read from an engine's file: by which engine and format, and what the engine does without saying so."""
 
     engine: Engine
     format: str
-    schedule: Schedule
+    schedule: DraftSchedule
     notes: tuple[str, ...]
 
 
-def import_file(path: Path, target: EngineAt | None = None) -> Imported:
+def import_file(path: Path, target: EngineAt | None = None) -> ImportedDrafts:
     """Read a file as the engine reads it; without an engine, as the first whose shape it has.
 
     Raises:
@@ -57,7 +57,7 @@ def import_file(path: Path, target: EngineAt | None = None) -> Imported:
         found = form.read(source)
         if found is not None:
             _check(found, engine, form, source)
-            return Imported(engine, form.name, found.schedule, found.notes)
+            return ImportedDrafts(engine, form.name, found.schedule, found.notes)
     if target is None:
         raise FileFormatError(
             f"{path}: nothing in it is known as an engine's setting of drafts",
@@ -67,23 +67,23 @@ def import_file(path: Path, target: EngineAt | None = None) -> Imported:
     raise FileFormatError(f"{path}: not what {target.engine.title} {target.version} loads", hint=f"it loads {loads}")
 
 
-def parse_spec(text: str) -> Schedule | None:
+def parse_spec(text: str) -> DraftSchedule | None:
     """Read `none`, `chain:K` or an engine's triple such as `sglang:3,4,16`; None for other text.
 
     Raises:
         InputError: numbers that are none, or that the engine cannot run.
     """
     if text == "none":
-        return Schedule.constant(OFF)
+        return DraftSchedule.constant(OFF)
     kind, colon, numbers = text.partition(":")
     if not colon or (kind != "chain" and kind not in _TRIPLES):
         return None
     if kind == "chain":
-        return Schedule.constant(DraftTree.chain(_chain_length(text, numbers)))
-    return Schedule.constant(_triple(text, numbers, _TRIPLES[kind]))
+        return DraftSchedule.constant(DraftTree.chain(_chain_length(text, numbers)))
+    return DraftSchedule.constant(_triple(text, numbers, _TRIPLES[kind]))
 
 
-def load_drafts(text: str) -> Plan | Schedule:
+def load_drafts(text: str) -> Plan | DraftSchedule:
     """What the user names: a few words, or a plan, a tree, a path list, or any engine's file.
 
     Raises:
@@ -102,7 +102,7 @@ def load_drafts(text: str) -> Plan | Schedule:
     return _load_file(path)
 
 
-def _load_file(path: Path) -> Plan | Schedule:
+def _load_file(path: Path) -> Plan | DraftSchedule:
     source = read_source(path)
     if source.document is None or source.flags:
         return import_file(path).schedule
@@ -113,7 +113,7 @@ def _load_file(path: Path) -> Plan | Schedule:
     if kind == FORMAT:
         return parse_schedule(document)
     if kind == TREE_FORMAT:
-        return Schedule.constant(parse_tree(document))
+        return DraftSchedule.constant(parse_tree(document))
     if isinstance(kind, str) and kind.startswith("treeopt."):
         parse_tree(document)  # says what it is and what was expected
     return import_file(path).schedule
@@ -125,7 +125,7 @@ def _formats(target: EngineAt | None) -> list[tuple[Engine, Format]]:
     return [(engine, form) for engine in ENGINES for support in engine.supports for form in support.formats]
 
 
-def _check(found: Found, engine: Engine, form: Format, source: Source) -> None:
+def _check(found: Found, engine: Engine, form: Format, source: EngineFile) -> None:
     """Refuse a static tree that the engine would take and then draft otherwise."""
     if not isinstance(form.limits, TreeLimits):
         return

@@ -12,8 +12,8 @@ from typing import Final
 
 from treeopt.engines.format import DRAFTER, Format, Found, Methods, Setup, Written, one_format
 from treeopt.engines.limits import ChainLimits
-from treeopt.engines.schedule import Schedule, chain_length
-from treeopt.engines.source import Source
+from treeopt.engines.schedule import DraftSchedule, chain_length
+from treeopt.engines.source import EngineFile
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
 
@@ -23,7 +23,7 @@ _LMDEPLOY_METHODS: Final = Methods(
 _LLAMA_TYPES: Final = {"eagle3": "draft-eagle3", "mtp": "draft-mtp", "model": "draft-simple"}
 
 
-def _write_llamacpp(schedule: Schedule, setup: Setup) -> Written:
+def _write_llamacpp(schedule: DraftSchedule, setup: Setup) -> Written:
     length = _length(schedule)
     flags = f"--spec-draft-n-max {length} --spec-draft-n-min 0 --spec-draft-p-min 0"
     kind = setup.method or _LLAMA_TYPES.get(setup.kind or "")
@@ -42,7 +42,7 @@ def _write_llamacpp(schedule: Schedule, setup: Setup) -> Written:
     )
 
 
-def _write_transformers(schedule: Schedule, setup: Setup) -> Written:
+def _write_transformers(schedule: DraftSchedule, setup: Setup) -> Written:
     length = _length(schedule)
     config = {
         "num_assistant_tokens": length,
@@ -61,7 +61,7 @@ def _write_transformers(schedule: Schedule, setup: Setup) -> Written:
     )
 
 
-def _write_tgi(schedule: Schedule, setup: Setup) -> Written:
+def _write_tgi(schedule: DraftSchedule, setup: Setup) -> Written:
     flags = f"--speculate {_length(schedule)}"
     return Written(
         content=flags,
@@ -72,7 +72,7 @@ def _write_tgi(schedule: Schedule, setup: Setup) -> Written:
     )
 
 
-def _write_lmdeploy(schedule: Schedule, setup: Setup) -> Written:
+def _write_lmdeploy(schedule: DraftSchedule, setup: Setup) -> Written:
     method = _LMDEPLOY_METHODS.word(setup)
     model = {} if method.endswith("mtp") and setup.draft_model == DRAFTER else {"model": setup.draft_model}
     config = {"method": method, **model, "num_speculative_tokens": _length(schedule)}
@@ -84,7 +84,7 @@ def _write_lmdeploy(schedule: Schedule, setup: Setup) -> Written:
     )
 
 
-def _write_speculators(schedule: Schedule, setup: Setup) -> Written:
+def _write_speculators(schedule: DraftSchedule, setup: Setup) -> Written:
     methods = [{"proposal_type": "greedy", "speculative_tokens": _length(schedule), "verifier_accept_k": 1}]
     config = {"speculators_config": {"proposal_methods": methods, "default_proposal_method": "greedy"}}
     return Written(
@@ -97,15 +97,15 @@ def _write_speculators(schedule: Schedule, setup: Setup) -> Written:
     )
 
 
-def _read_llamacpp(source: Source) -> Found | None:
+def _read_llamacpp(source: EngineFile) -> Found | None:
     return _chain(source.flag_number("spec-draft-n-max", "draft-max", "draft-n", "draft"))
 
 
-def _read_tgi(source: Source) -> Found | None:
+def _read_tgi(source: EngineFile) -> Found | None:
     return _chain(source.flag_number("speculate"))
 
 
-def _read_transformers(source: Source) -> Found | None:
+def _read_transformers(source: EngineFile) -> Found | None:
     section = source.section()
     if section is None or "num_assistant_tokens" not in section.value or "tree_depth" in section.value:
         return None
@@ -114,14 +114,14 @@ def _read_transformers(source: Source) -> Found | None:
     return _chain(section.get("num_assistant_tokens").integer(low=1), notes)
 
 
-def _read_lmdeploy(source: Source) -> Found | None:
+def _read_lmdeploy(source: EngineFile) -> Found | None:
     section = source.section("speculative_config")
     if section is None or "num_speculative_tokens" not in section.value:
         return None
     return _chain(section.get("num_speculative_tokens").integer(low=1))
 
 
-def _read_speculators(source: Source) -> Found | None:
+def _read_speculators(source: EngineFile) -> Found | None:
     section = source.section("speculators_config")
     if section is None or "proposal_methods" not in section.value:
         return None
@@ -132,10 +132,10 @@ def _read_speculators(source: Source) -> Found | None:
 
 
 def _chain(length: int | None, notes: tuple[str, ...] = ()) -> Found | None:
-    return Found(Schedule.constant(DraftTree.chain(length)), notes) if length else None
+    return Found(DraftSchedule.constant(DraftTree.chain(length)), notes) if length else None
 
 
-def _length(schedule: Schedule) -> int:
+def _length(schedule: DraftSchedule) -> int:
     length = None if schedule.only is None else chain_length(schedule.only)
     if not length:
         raise InputError("this engine loads one chain", hint="give one chain of 1 token or more")

@@ -11,8 +11,8 @@ from typing import Final
 
 from treeopt.engines.format import Engine, Format, Found, Methods, Setup, Support, Written
 from treeopt.engines.limits import TreeLimits
-from treeopt.engines.schedule import OFF, Schedule, Step
-from treeopt.engines.source import Source
+from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep
+from treeopt.engines.source import EngineFile
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
 
@@ -24,7 +24,7 @@ _AUTOMATIC: Final = ((1, 4), (10, 3), (20, 2))
 _AUTOMATIC_OFF: Final = 30
 
 
-def _write(schedule: Schedule, setup: Setup) -> Written:
+def _write(schedule: DraftSchedule, setup: Setup) -> Written:
     tree = schedule.only
     if not isinstance(tree, DraftTree):
         raise InputError("MLC-LLM loads one full tree", hint="give one tree")
@@ -40,20 +40,20 @@ def _write(schedule: Schedule, setup: Setup) -> Written:
     )
 
 
-def _read(source: Source) -> Found | None:
+def _read(source: EngineFile) -> Found | None:
     section = source.section("engine_config")
     if section is None or "spec_draft_length" not in section.value:
         return None
     length = section.get("spec_draft_length").integer(low=0)
     width = section.get("spec_tree_width", 1).integer(low=1)
     if length == 0:
-        steps = (*(Step(b, DraftTree.chain(k)) for b, k in _AUTOMATIC), Step(_AUTOMATIC_OFF, OFF))
-        return Found(Schedule(steps=steps), ("a length of 0 lets MLC-LLM choose by batch size",))
+        steps = (*(ScheduleStep(b, DraftTree.chain(k)) for b, k in _AUTOMATIC), ScheduleStep(_AUTOMATIC_OFF, OFF))
+        return Found(DraftSchedule(steps=steps), ("a length of 0 lets MLC-LLM choose by batch size",))
     if sum(width**d for d in range(1, min(length, 64) + 1)) > _MAX_NODES:
         raise section.get("spec_draft_length").error(
             f"{length} levels of width {width} are more than {_MAX_NODES} tokens", hint="give a smaller tree"
         )
-    return Found(Schedule.constant(DraftTree.from_widths([width] * length)))
+    return Found(DraftSchedule.constant(DraftTree.from_widths([width] * length)))
 
 
 MLC: Final = Engine(

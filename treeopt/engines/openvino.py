@@ -13,8 +13,8 @@ from treeopt.acceptance.dynamic_tree import OPENVINO as RULE
 from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.engines.format import Engine, Format, Found, Setup, Support, Written
 from treeopt.engines.limits import TripleLimits
-from treeopt.engines.schedule import Schedule, chain_length
-from treeopt.engines.source import Source
+from treeopt.engines.schedule import DraftSchedule, chain_length
+from treeopt.engines.source import EngineFile
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
 
@@ -22,7 +22,7 @@ _FILE: Final = "generation_config.json"
 _FOREIGN: Final = "num_assistant_tokens_schedule"  # Transformers has it beside the same key
 
 
-def _write(schedule: Schedule, setup: Setup) -> Written:
+def _write(schedule: DraftSchedule, setup: Setup) -> Written:
     draft = schedule.only
     length = None if draft is None else chain_length(draft)
     if length:
@@ -51,7 +51,7 @@ def _write(schedule: Schedule, setup: Setup) -> Written:
     )
 
 
-def _read(source: Source) -> Found | None:
+def _read(source: EngineFile) -> Found | None:
     section = source.section()
     if section is None or "num_assistant_tokens" not in section.value:
         return None
@@ -60,7 +60,7 @@ def _read(source: Source) -> Found | None:
     depth = section.get("tree_depth", 0).integer(low=0)
     drafted = section.get("num_assistant_tokens")
     if depth == 0:
-        return Found(Schedule.constant(DraftTree.chain(drafted.integer(low=1))))
+        return Found(DraftSchedule.constant(DraftTree.chain(drafted.integer(low=1))))
     topk = section.get("branching_factor", 1).integer(low=1)
     if section.value.get("do_sample"):
         raise section.get("do_sample").error("a tree needs greedy decoding", hint="set do_sample to false")
@@ -69,7 +69,7 @@ def _read(source: Source) -> Found | None:
         RULE.check(triple)
     except InputError as error:
         raise drafted.error(str(error), hint=error.hint) from None
-    return Found(Schedule.constant(DraftTree.chain(depth) if topk == 1 else triple))
+    return Found(DraftSchedule.constant(DraftTree.chain(depth) if topk == 1 else triple))
 
 
 OPENVINO: Final = Engine(

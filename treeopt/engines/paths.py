@@ -17,8 +17,8 @@ from typing import Final
 
 from treeopt.engines.format import Format, Found, Setup, Written, one_format
 from treeopt.engines.limits import TreeLimits
-from treeopt.engines.schedule import Schedule
-from treeopt.engines.source import Source
+from treeopt.engines.schedule import DraftSchedule
+from treeopt.engines.source import EngineFile
 from treeopt.errors import InputError
 from treeopt.plan.reading_buckets import paths_at
 from treeopt.tree import DraftTree
@@ -33,7 +33,7 @@ def export_paths(tree: DraftTree) -> str:
 
 
 def _format(limits: TreeLimits, launch: str, *notes: str) -> Format:
-    def write(schedule: Schedule, setup: Setup) -> Written:
+    def write(schedule: DraftSchedule, setup: Setup) -> Written:
         tree = schedule.only
         if not isinstance(tree, DraftTree):
             raise InputError("a path list is one static tree", hint="give one tree")
@@ -52,11 +52,11 @@ def _format(limits: TreeLimits, launch: str, *notes: str) -> Format:
     return Format(name="paths", limits=limits, write=write, read=_read)
 
 
-def _read(source: Source) -> Found | None:
+def _read(source: EngineFile) -> Found | None:
     listed = source.list()
     if listed is None or not all(isinstance(path, list) for path in listed.value):
         return None
-    return Found(Schedule.constant(paths_at(listed)))
+    return Found(DraftSchedule.constant(paths_at(listed)))
 
 
 _HEADS: Final = "the tree must not be deeper than the model has heads (--heads checks it)"

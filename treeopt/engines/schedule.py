@@ -19,14 +19,14 @@ FORMAT: Final = "treeopt.trees/1"
 OFF: Final = DraftTree(())
 
 
-class Step(NamedTuple):
+class ScheduleStep(NamedTuple):
     """From `batch_min` requests on, up to the next step."""
 
     batch_min: int
     draft: Draft
 
 
-class Range(NamedTuple):
+class BatchRange(NamedTuple):
     """One draft for the batch sizes `batch_min`..`batch_max`; None is without end."""
 
     batch_min: int
@@ -35,7 +35,7 @@ class Range(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schedule:
+class DraftSchedule:
     """Drafts by batch size; equal neighbours are merged when it is built.
 
     `covers` is the largest batch size that the author spoke of (a plan's last), None where it is meant for all.
@@ -44,7 +44,7 @@ class Schedule:
         InputError: steps that do not start at batch 1 or do not rise.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[ScheduleStep, ...]
     covers: int | None = None
 
     def __post_init__(self) -> None:
@@ -62,9 +62,9 @@ class Schedule:
         object.__setattr__(self, "steps", tuple(kept))
 
     @classmethod
-    def constant(cls, draft: Draft) -> Schedule:
+    def constant(cls, draft: Draft) -> DraftSchedule:
         """The same draft at every batch size."""
-        return cls(steps=(Step(1, draft),))
+        return cls(steps=(ScheduleStep(1, draft),))
 
     @property
     def only(self) -> Draft | None:
@@ -80,11 +80,11 @@ class Schedule:
         """The draft at a batch size of 1 or more."""
         return next(step.draft for step in reversed(self.steps) if step.batch_min <= batch)
 
-    def ranges(self) -> Iterator[Range]:
+    def ranges(self) -> Iterator[BatchRange]:
         """The same as ranges; the last one ends at `covers`."""
         for step, after in pairwise(self.steps):
-            yield Range(step.batch_min, after.batch_min - 1, step.draft)
-        yield Range(self.steps[-1].batch_min, self.covers, self.steps[-1].draft)
+            yield BatchRange(step.batch_min, after.batch_min - 1, step.draft)
+        yield BatchRange(self.steps[-1].batch_min, self.covers, self.steps[-1].draft)
 
     def document(self) -> dict[str, Any]:
         """The value of its file: a bare tree where one static tree is all there is."""
@@ -115,7 +115,7 @@ def in_words(draft: Draft) -> str:
     return f"a tree of {len(draft)} nodes, depth {draft.depth}"
 
 
-def parse_schedule(document: Document) -> Schedule:
+def parse_schedule(document: Document) -> DraftSchedule:
     """Read a `treeopt.trees/1` file.
 
     Raises:
@@ -124,7 +124,7 @@ def parse_schedule(document: Document) -> Schedule:
     root = document.root
     check_format(root, FORMAT, what="list of trees by batch size")
     root.only("format", "ranges")
-    steps: list[Step] = []
+    steps: list[ScheduleStep] = []
     end: int | None = 0
     for field in root.get("ranges").items():
         field.only("batch", "paths", "dynamic")
@@ -133,10 +133,10 @@ def parse_schedule(document: Document) -> Schedule:
             where = "goes on without end" if end is None else f"ends at {end}"
             raise batch.error(f"what comes before {where}", hint="ranges follow each other from batch 1 without gaps")
         end = None if (top := batch.get("max", None)).value is None else top.integer(low=low)
-        steps.append(Step(low, _parse_draft(field)))
+        steps.append(ScheduleStep(low, _parse_draft(field)))
     if not steps:
         raise root.get("ranges").error("there is no range", hint="list at least one")
-    return Schedule(steps=tuple(steps), covers=end)
+    return DraftSchedule(steps=tuple(steps), covers=end)
 
 
 def _draft_value(draft: Draft) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.engines.format import Bug, Engine, Format, Found, Methods, Setup, Support, Written
 from treeopt.engines.limits import ChainLimits, TripleLimits, as_triple
 from treeopt.engines.release import Release
-from treeopt.engines.schedule import OFF, Schedule, Step, chain_length
-from treeopt.engines.source import Source
+from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length
+from treeopt.engines.source import EngineFile
 from treeopt.errors import InputError
 from treeopt.solve.families import Draft
 from treeopt.tree import DraftTree
@@ -59,7 +59,7 @@ def effective_start(start: int, captured: Sequence[int]) -> int:
     return start if place == len(captured) else captured[place - 1] + 1 if place else 1
 
 
-def _write_triple(schedule: Schedule, setup: Setup) -> Written:
+def _write_triple(schedule: DraftSchedule, setup: Setup) -> Written:
     triple = _one_triple(schedule.only)
     flags = [f"--{_STEPS}", str(triple.steps), f"--{_TOPK}", str(triple.topk), f"--{_NODES}", str(triple.nodes)]
     method = _METHODS.word(setup)
@@ -75,7 +75,7 @@ def _write_triple(schedule: Schedule, setup: Setup) -> Written:
     )
 
 
-def _write_adaptive(schedule: Schedule, setup: Setup) -> Written:
+def _write_adaptive(schedule: DraftSchedule, setup: Setup) -> Written:
     method = _ADAPTIVE_METHODS.word(setup)
     lengths = {s.batch_min: chain_length(s.draft) or 0 for s in schedule.steps}
     config = {str(start): {"candidate_steps": [length]} for start, length in lengths.items()}
@@ -100,7 +100,7 @@ def _write_adaptive(schedule: Schedule, setup: Setup) -> Written:
     )
 
 
-def _read_triple(source: Source) -> Found | None:
+def _read_triple(source: EngineFile) -> Found | None:
     if "speculative-adaptive-config" in source.flags:
         raise InputError(f"{source.name}: the lengths are in another file", hint="give the adaptive configuration file")
     steps, topk, nodes = (source.flag_number(name) for name in (_STEPS, _TOPK, _NODES))
@@ -113,8 +113,8 @@ def _read_triple(source: Source) -> Found | None:
         )
     if topk == 1 and nodes != steps + 1:
         note = f"SGLang sets {steps + 1} draft tokens, not {nodes}: a chain of {steps} has no others"
-        return Found(Schedule.constant(DraftTree.chain(steps)), (note,))
-    return Found(Schedule.constant(checked_triple(Triple(steps, topk, nodes))))
+        return Found(DraftSchedule.constant(DraftTree.chain(steps)), (note,))
+    return Found(DraftSchedule.constant(checked_triple(Triple(steps, topk, nodes))))
 
 
 def checked_triple(triple: Triple) -> Draft:
@@ -127,7 +127,7 @@ def checked_triple(triple: Triple) -> Draft:
     return DraftTree.chain(triple.steps) if triple.topk == 1 else triple
 
 
-def _read_adaptive(source: Source) -> Found | None:
+def _read_adaptive(source: EngineFile) -> Found | None:
     section = source.section()
     if section is None or not any(isinstance(v, dict) and "candidate_steps" in v for v in section.value.values()):
         return None
@@ -149,11 +149,11 @@ def _read_adaptive(source: Source) -> Found | None:
         raise section.error("there is no batch size", hint='write {"1": {"candidate_steps": [4]}}')
     first = min(lengths)
     # A batch below the first key takes the first one.
-    steps_ = tuple(Step(1 if b == first else b, DraftTree.chain(k)) for b, k in sorted(lengths.items()))
+    steps_ = tuple(ScheduleStep(1 if b == first else b, DraftTree.chain(k)) for b, k in sorted(lengths.items()))
     starts = [b for b in sorted(lengths) if b != first]
     wrong = [s for s in starts if effective_start(s, default_capture_sizes(max(s, 256))) != s]
     notes = [f"with SGLang's default captured sizes key {s} acts from batch {_default_start(s)} on" for s in wrong]
-    return Found(Schedule(steps=steps_), tuple(notes))
+    return Found(DraftSchedule(steps=steps_), tuple(notes))
 
 
 def _default_start(start: int) -> int:
@@ -173,7 +173,7 @@ def _launch(setup: Setup, method: str, flags: list[str]) -> str:
     return shlex.join([*start, *model, *flags])
 
 
-def _has_topk(schedule: Schedule) -> bool:
+def _has_topk(schedule: DraftSchedule) -> bool:
     return any(chain_length(step.draft) is None for step in schedule.steps)
 
 

@@ -17,7 +17,7 @@ _INLINE: Final = ("speculative-config", "sc")  # flags whose value is a JSON doc
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class EngineFile:
     """One file: its parsed document (None for a command line without one) and the flags of a command line."""
 
     name: str
@@ -54,7 +54,7 @@ class Source:
         return int(found)
 
 
-def read_source(path: Path) -> Source:
+def read_source(path: Path) -> EngineFile:
     """Read a file.
 
     Raises:
@@ -62,18 +62,18 @@ def read_source(path: Path) -> Source:
         FileFormatError: it is neither JSON, YAML nor a command line.
     """
     if path.suffix in (".pt", ".pth"):
-        return Source(name=str(path), path=path)
+        return EngineFile(name=str(path), path=path)
     return parse_source(read_text(path, what="configuration"), name=str(path))
 
 
-def parse_source(text: str, *, name: str) -> Source:
+def parse_source(text: str, *, name: str) -> EngineFile:
     """Read the text of a file."""
     if _KEY.match(text) or not _FLAG.search(text):
-        return Source(name=name, document=parse_document(text, name=name, what="configuration"))
+        return EngineFile(name=name, document=parse_document(text, name=name, what="configuration"))
     flags = _flags(text, name)
     inline = next((flags[key] for key in _INLINE if key in flags), None)
     document = None if inline is None else parse_document(inline, name=name, what="configuration")
-    return Source(name=name, document=document, flags=flags)
+    return EngineFile(name=name, document=document, flags=flags)
 
 
 def pairs(found: Field) -> dict[Any, Any]:

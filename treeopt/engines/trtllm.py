@@ -16,8 +16,8 @@ from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.engines.format import Bug, Engine, Format, Found, Methods, Setup, Support, Written
 from treeopt.engines.limits import ChainLimits, TreeLimits, TripleLimits, as_triple
 from treeopt.engines.release import Release
-from treeopt.engines.schedule import OFF, Schedule, Step, chain_length
-from treeopt.engines.source import Source, pairs
+from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length
+from treeopt.engines.source import EngineFile, pairs
 from treeopt.errors import InputError
 from treeopt.files.documents import Field, dump_yaml
 from treeopt.plan.reading_buckets import paths_at
@@ -46,11 +46,11 @@ _PROOF: Final = (
 )
 
 
-def _write_length(schedule: Schedule, setup: Setup) -> Written:
+def _write_length(schedule: DraftSchedule, setup: Setup) -> Written:
     return _written(setup, _METHODS, {"max_draft_len": _longest(schedule)}, f"{_PROOF}: K = {_longest(schedule)}")
 
 
-def _write_schedule(schedule: Schedule, setup: Setup) -> Written:
+def _write_schedule(schedule: DraftSchedule, setup: Setup) -> Written:
     end = setup.end_of(schedule)
     ranges = [(r.batch_max or end, chain_length(r.draft) or 0) for r in schedule.ranges()]
     table = dict(ranges if ranges[-1][1] else ranges[:-1])  # above the last key nothing is drafted
@@ -70,7 +70,7 @@ def _write_schedule(schedule: Schedule, setup: Setup) -> Written:
     )
 
 
-def _write_triple(schedule: Schedule, setup: Setup) -> Written:
+def _write_triple(schedule: DraftSchedule, setup: Setup) -> Written:
     triple = None if schedule.only is None else as_triple(schedule.only)
     if triple is None:
         raise InputError("TensorRT-LLM loads one dynamic tree", hint="give one chain or one dynamic tree")
@@ -84,7 +84,7 @@ def _write_triple(schedule: Schedule, setup: Setup) -> Written:
     return _written(setup, _DYNAMIC_METHODS, settings, f"{_PROOF}: {triple.nodes - 1} drafted per step", notes=(note,))
 
 
-def _write_choices(schedule: Schedule, setup: Setup) -> Written:
+def _write_choices(schedule: DraftSchedule, setup: Setup) -> Written:
     tree = schedule.only
     if not isinstance(tree, DraftTree):
         raise InputError("TensorRT-LLM loads one static tree", hint="give one tree")
@@ -116,7 +116,7 @@ def _written(
     )
 
 
-def _read_schedule(source: Source) -> Found | None:
+def _read_schedule(source: EngineFile) -> Found | None:
     section = _section(source)
     if section is None or section.value.get("draft_len_schedule") is None:
         return None
@@ -134,7 +134,9 @@ def _read_schedule(source: Source) -> Found | None:
         raise field.error(f"{max(table.values())} exceeds max_draft_len {longest}", hint="no range may draft more")
     starts = [1, *(high + 1 for high in table)]
     lengths = [*table.values(), 0]
-    return Found(Schedule(steps=tuple(Step(b, DraftTree.chain(k)) for b, k in zip(starts, lengths, strict=True))))
+    return Found(
+        DraftSchedule(steps=tuple(ScheduleStep(b, DraftTree.chain(k)) for b, k in zip(starts, lengths, strict=True)))
+    )
 
 
 def _entry(field: Field, key: object, value: object) -> tuple[int, int]:
@@ -143,7 +145,7 @@ def _entry(field: Field, key: object, value: object) -> tuple[int, int]:
     return where.integer(low=1), amount.integer(low=0)
 
 
-def _read_triple(source: Source) -> Found | None:
+def _read_triple(source: EngineFile) -> Found | None:
     section = _section(source)
     if section is None or not section.value.get("use_dynamic_tree"):
         return None
@@ -154,10 +156,10 @@ def _read_triple(source: Source) -> Found | None:
         RULE.check(triple)
     except InputError as error:
         raise total.error(str(error), hint=error.hint) from None
-    return Found(Schedule.constant(DraftTree.chain(depth) if topk == 1 else triple))
+    return Found(DraftSchedule.constant(DraftTree.chain(depth) if topk == 1 else triple))
 
 
-def _read_choices(source: Source) -> Found | None:
+def _read_choices(source: EngineFile) -> Found | None:
     section = _section(source)
     name = next((c for c in _CHOICES.values() if section is not None and section.value.get(c) is not None), None)
     if section is None or name is None:
@@ -168,10 +170,10 @@ def _read_choices(source: Source) -> Found | None:
             field = Field(document=field.document, keys=field.keys, value=ast.literal_eval(field.value))
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             raise field.error("not a list of paths", hint="write [[0], [1], [0, 0]]") from None
-    return Found(Schedule.constant(paths_at(field)))
+    return Found(DraftSchedule.constant(paths_at(field)))
 
 
-def _read_length(source: Source) -> Found | None:
+def _read_length(source: EngineFile) -> Found | None:
     section = _section(source)
     others = ("draft_len_schedule", "use_dynamic_tree", *_CHOICES.values())
     if (
@@ -183,18 +185,18 @@ def _read_length(source: Source) -> Found | None:
     chain = DraftTree.chain(section.get("max_draft_len").integer(low=1))
     top = section.value.get("max_concurrency")
     if top is None:
-        return Found(Schedule.constant(chain))
+        return Found(DraftSchedule.constant(chain))
     off_from = section.get("max_concurrency").integer(low=1) + 1
-    return Found(Schedule(steps=(Step(1, chain), Step(off_from, OFF))))
+    return Found(DraftSchedule(steps=(ScheduleStep(1, chain), ScheduleStep(off_from, OFF))))
 
 
-def _section(source: Source) -> Field | None:
+def _section(source: EngineFile) -> Field | None:
     section = source.section("speculative_config")
     names = ("decoding_type", "max_draft_len", *_CHOICES.values())
     return section if section is not None and any(name in section.value for name in names) else None
 
 
-def _longest(schedule: Schedule) -> int:
+def _longest(schedule: DraftSchedule) -> int:
     return max(chain_length(step.draft) or 0 for step in schedule.steps)
 
 

@@ -17,8 +17,8 @@ from typing import Any, Final
 from treeopt.engines.format import DRAFTER, Bug, Engine, Format, Found, Methods, Setup, Support, Written
 from treeopt.engines.limits import ChainLimits, TreeLimits
 from treeopt.engines.release import Release
-from treeopt.engines.schedule import OFF, Schedule, Step, chain_length
-from treeopt.engines.source import Source
+from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length
+from treeopt.engines.source import EngineFile
 from treeopt.errors import InputError
 from treeopt.files.documents import Field
 from treeopt.plan.reading_buckets import paths_at
@@ -54,7 +54,7 @@ _PROOF: Final = (
 _LOG: Final = "; the log has 'SpecDecoding metrics: Mean acceptance length'"
 
 
-def _write_chain(schedule: Schedule, setup: Setup) -> Written:
+def _write_chain(schedule: DraftSchedule, setup: Setup) -> Written:
     length = _longest(schedule)
     return Written(
         content=(text := _dumped(_config(setup, num_speculative_tokens=length))),
@@ -65,7 +65,7 @@ def _write_chain(schedule: Schedule, setup: Setup) -> Written:
     )
 
 
-def _write_schedule(schedule: Schedule, setup: Setup) -> Written:
+def _write_schedule(schedule: DraftSchedule, setup: Setup) -> Written:
     end = setup.end_of(schedule)
     ranges = [[r.batch_min, r.batch_max or end, chain_length(r.draft) or 0] for r in schedule.ranges()]
     ranges[-1][1] = end
@@ -91,7 +91,7 @@ def _write_schedule(schedule: Schedule, setup: Setup) -> Written:
     )
 
 
-def _write_tree(schedule: Schedule, setup: Setup) -> Written:
+def _write_tree(schedule: DraftSchedule, setup: Setup) -> Written:
     tree = schedule.only
     if not isinstance(tree, DraftTree):
         raise InputError("vLLM loads one static tree", hint="give one tree")
@@ -109,7 +109,7 @@ def _write_tree(schedule: Schedule, setup: Setup) -> Written:
     )
 
 
-def _read_schedule(source: Source) -> Found | None:
+def _read_schedule(source: EngineFile) -> Found | None:
     listed = source.list()
     if listed is not None:
         return _found(listed, None) if _looks_like_ranges(listed.value) else None
@@ -119,15 +119,15 @@ def _read_schedule(source: Source) -> Found | None:
     return _found(section.get(_PER_BATCH), section.get("num_speculative_tokens").integer(low=1))
 
 
-def _read_chain(source: Source) -> Found | None:
+def _read_chain(source: EngineFile) -> Found | None:
     section = source.section(*_SECTIONS)
     others = (_PER_BATCH, _TREE)
     if section is None or "num_speculative_tokens" not in section.value or any(k in section.value for k in others):
         return None
-    return Found(Schedule.constant(DraftTree.chain(section.get("num_speculative_tokens").integer(low=1))))
+    return Found(DraftSchedule.constant(DraftTree.chain(section.get("num_speculative_tokens").integer(low=1))))
 
 
-def _read_tree(source: Source) -> Found | None:
+def _read_tree(source: EngineFile) -> Found | None:
     section = source.section(*_SECTIONS)
     if section is None or section.value.get(_TREE) is None:
         return None
@@ -144,7 +144,7 @@ def _read_tree(source: Source) -> Found | None:
         raise section.get("num_speculative_tokens").error(
             f"{drafted}, but the tree has {len(tree) - 1} draft tokens", hint="vLLM does not check it; make them equal"
         )
-    return Found(Schedule.constant(tree))
+    return Found(DraftSchedule.constant(tree))
 
 
 def _found(ranges: Field, cap: int | None) -> Found:
@@ -163,8 +163,10 @@ def _found(ranges: Field, cap: int | None) -> Found:
         if cap is not None and length > cap:
             notes.append(f"vLLM drafts {cap} at batch {low}-{high}, not {length}: num_speculative_tokens caps it")
         end = high
-    steps = tuple(Step(low, DraftTree.chain(length if cap is None else min(length, cap))) for low, _, length in entries)
-    return Found(Schedule(steps=steps, covers=end), tuple(notes))
+    steps = tuple(
+        ScheduleStep(low, DraftTree.chain(length if cap is None else min(length, cap))) for low, _, length in entries
+    )
+    return Found(DraftSchedule(steps=steps, covers=end), tuple(notes))
 
 
 def _entry(field: Field) -> tuple[int, int, int]:
@@ -184,7 +186,7 @@ def _as_lists(value: object) -> object:
     return [_as_lists(v) for v in value] if isinstance(value, list | tuple) else value
 
 
-def _longest(schedule: Schedule) -> int:
+def _longest(schedule: DraftSchedule) -> int:
     return max(chain_length(step.draft) or 0 for step in schedule.steps)
 
 

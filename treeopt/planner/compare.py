@@ -11,7 +11,7 @@ from treeopt.acceptance.intervals import Interval
 from treeopt.acceptance.model import PathModel
 from treeopt.acceptance.traffic import Evidence
 from treeopt.engines.importing import load_drafts, parse_spec
-from treeopt.engines.schedule import Schedule
+from treeopt.engines.schedule import DraftSchedule
 from treeopt.plan.plan import Plan
 from treeopt.planner.inputs import Inputs
 from treeopt.solve.families import Draft
@@ -35,7 +35,7 @@ class Rival:
     """Something to compare with: a name and its drafts (a plan has one tree per bucket)."""
 
     name: str
-    drafts: Plan | Schedule
+    drafts: Plan | DraftSchedule
 
     def draft_for(self, batch: int, context: int) -> Draft:
         """What the rival drafts at a batch size and context.

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from treeopt.acceptance.model import PathModel, path_probabilities
-from treeopt.cost.base import StepCost
+from treeopt.cost.step_cost import StepCost
 from treeopt.cost.terms import ExpertVisits, Term
 from treeopt.plan.bucket import Bucket, CostSensitivity, sensitivity_document
 from treeopt.plan.plan import Plan

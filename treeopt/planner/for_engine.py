@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from treeopt.acceptance.intervals import Interval
 from treeopt.acceptance.traffic import Evidence
-from treeopt.cost.base import StepCost
+from treeopt.cost.step_cost import StepCost
 from treeopt.engines.format import Setup
 from treeopt.engines.limits import TripleLimits
 from treeopt.engines.registry import EngineAt, find_engine

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from treeopt.acceptance.intervals import MIN_DOCUMENTS
-from treeopt.acceptance.profile import RankProfile, TraceSource, differs, load_profile, stated
+from treeopt.acceptance.loading import load_profile
+from treeopt.acceptance.profile import RankProfile, differs, stated
 from treeopt.acceptance.replay import ALL_POSITIONS_FLATTER
 from treeopt.acceptance.rules import APPROXIMATE_RULES, GREEDY
-from treeopt.acceptance.trace import Trace, TraceFile
 from treeopt.acceptance.traffic import Evidence, Part
 from treeopt.cost import (
     EngineSteps,
@@ -21,13 +21,13 @@ from treeopt.cost import (
     load_model,
     parse_drafter,
 )
-from treeopt.cost.base import StepCost
 from treeopt.cost.drafter import PRICED_AS
-from treeopt.cost.experts import MAX_SKEW
 from treeopt.cost.hardware import hardware_document
-from treeopt.cost.model import model_document
-from treeopt.cost.table import TableStep
-from treeopt.errors import FileFormatError, InputError
+from treeopt.cost.kernels.experts import MAX_SKEW
+from treeopt.cost.model_file import model_document, model_from
+from treeopt.cost.step_cost import StepCost
+from treeopt.cost.step_table import TableStep
+from treeopt.errors import InputError
 from treeopt.files.shipped import DEFAULT_RANKS, locate
 from treeopt.plan.plan import Plan, Source
 from treeopt.planner.names import Names
@@ -55,8 +55,7 @@ class Inputs:
     @property
     def files(self) -> list[Path]:
         """The files that a result must not be written over."""
-        sources = [part.profile.trace for part in self.evidence.parts]
-        traces = [source.path for source in sources if isinstance(source, TraceFile)]
+        traces = [file for part in self.evidence.parts for file in part.profile.files]
         named = [item.rpartition("=")[0] or item for item in self.names.ranks.split(",")]
         tables = [] if self.names.cost is None else [self.names.cost]
         return [*traces, *map(Path, (*named, self.names.hardware, self.names.model, *tables))]
@@ -121,12 +120,12 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
     # Read once, so that the hash is of what was used: a pipe has nothing to give a second time.
     hardware_file, model_file = hardware_document(hardware_at.path), model_document(model_at.path)
     hardware = Hardware.from_document(hardware_file)
-    model = _skewed(ModelShape.from_document(model_file), names.expert_skew)
+    model = _skewed(model_from(model_file), names.expert_skew)
     drafter = parse_drafter(names.drafter, load_model=lambda name: load_model(locate("models", name).path))
     engine = (hardware.engine_steps or EngineSteps()).with_captures(names.capture_tokens, names.capture_limit)
     kernels = ModelStep(
         model=model,
-        times=hardware.operator_times(),
+        times=hardware.kernel_times(),
         drafter=drafter,
         dtype=names.dtype,
         tp=names.tp,
@@ -196,7 +195,7 @@ def load_evidence(text: str, *, confidence: bool = False) -> tuple[Evidence, Sou
     """
     if "=" not in text or Path(text).exists():
         located = locate("ranks", text)
-        profile = load_profile(located.path)
+        profile = load_profile(located.path, keep=True, confidence=confidence)
         facts: dict[str, Any] = {
             "evidence": profile.kind,
             "positions": None if (n := profile.evidence.trials) is None else round(n),
@@ -206,7 +205,7 @@ def load_evidence(text: str, *, confidence: bool = False) -> tuple[Evidence, Sou
         source = Source(
             name=profile.name, reference=located.reference, sha256=profile.sha256, facts=tuple(facts.items())
         )
-        return Evidence(parts=(_part(profile, 1.0, confidence),)), source
+        return Evidence(parts=(_part(profile, 1.0),)), source
     shares = [_share(item) for item in text.split(",")]
     if abs(sum(share for _, share in shares) - 1.0) > 1e-6:
         total = sum(share for _, share in shares)
@@ -215,11 +214,11 @@ def load_evidence(text: str, *, confidence: bool = False) -> tuple[Evidence, Sou
         )
     if len({name for name, _ in shares}) != len(shares):
         raise InputError(f"'{text}' names a profile twice", hint="add its shares")
-    profiles = [load_profile(locate("ranks", name).path) for name, _ in shares]
+    profiles = [load_profile(locate("ranks", name).path, keep=True, confidence=confidence) for name, _ in shares]
     rules = stated(profiles, "rule")
     if len(rules) > 1:
         raise differs("rule", rules, hint="mix what ran alike: a plan is for one rule")
-    parts = tuple(_part(profile, share, confidence) for profile, (_, share) in zip(profiles, shares, strict=True))
+    parts = tuple(_part(profile, share) for profile, (_, share) in zip(profiles, shares, strict=True))
     combined = hashlib.sha256("".join(part.profile.sha256 for part in parts).encode()).hexdigest()
     kinds = " + ".join(dict.fromkeys(part.profile.kind for part in parts))
     return Evidence(parts=parts), Source(name=text, reference=text, sha256=combined, facts=(("evidence", kinds),))
@@ -236,26 +235,8 @@ def _share(item: str) -> tuple[str, float]:
     return name, share
 
 
-def _part(profile: RankProfile, weight: float, confidence: bool) -> Part:
-    trace = profile.trace
-    if isinstance(trace, TraceFile) and not {"doc_id", "pos"} <= set(trace.arrays()):
-        trace = None  # counts without documents
-    loaded = None if trace is None else load_trace(trace, confidence=confidence)
-    return Part(name=profile.name, weight=weight, profile=profile, trace=loaded)
-
-
-def load_trace(source: TraceSource, *, confidence: bool) -> Trace:
-    """A trace in memory, with the drafter's confidence if that is asked for and was recorded.
-
-    Raises:
-        InputError: the file cannot be read, or is no trace.
-    """
-    if not confidence or (isinstance(source, TraceFile) and "topk_prob" not in source.arrays()):
-        return source.load()
-    try:
-        return source.load(confidence=True)
-    except FileFormatError:  # shards without the drafter's confidence
-        return source.load()
+def _part(profile: RankProfile, weight: float) -> Part:
+    return Part(name=profile.name, weight=weight, profile=profile, trace=profile.trace)
 
 
 def inputs_of(plan: Plan, *, ranks: str | None = None, confidence: bool = False) -> Inputs:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from treeopt.acceptance.intervals import Interval
 from treeopt.acceptance.traffic import Evidence
 from treeopt.cost import break_even_batch
-from treeopt.cost.base import StepCost
+from treeopt.cost.step_cost import StepCost
 from treeopt.plan.bucket import Alternative, Bucket, EngineLoss, Estimate
 from treeopt.plan.plan import FormatLoss, Plan, PlanEngine
 from treeopt.planner.inputs import Inputs

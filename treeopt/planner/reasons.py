@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Protocol, runtime_checkable
 
 from treeopt.cost import break_even_batch
-from treeopt.cost.base import StepCost
+from treeopt.cost.step_cost import StepCost
 from treeopt.plan.bucket import CostSensitivity
 from treeopt.solve.buckets import batches_in_words
 from treeopt.solve.families import ANY_TREE, Chains

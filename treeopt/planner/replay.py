@@ -9,13 +9,12 @@ from treeopt.acceptance.dynamic import dynamic_gain
 from treeopt.acceptance.dynamic_trace import TraceValues
 from treeopt.acceptance.dynamic_tree import Triple, TripleLimits
 from treeopt.acceptance.intervals import tokens_interval
+from treeopt.acceptance.loading import read_trace
 from treeopt.acceptance.replay import Replay, replay
-from treeopt.acceptance.shards import open_trace
 from treeopt.acceptance.trace import Trace
 from treeopt.errors import InputError
 from treeopt.files.documents import read_document
 from treeopt.plan.reading import is_plan, parse_plan, parse_tree
-from treeopt.planner.inputs import load_trace
 from treeopt.solve.families import Draft
 from treeopt.tree import DraftTree
 
@@ -80,8 +79,7 @@ def replay_file(
     """
     cases = _cases(plan_or_tree, batch, context)
     triples = any(isinstance(case.draft, Triple) for case in cases)
-    source = open_trace(trace)
-    loaded = source.load(confidence=True) if dynamic else load_trace(source, confidence=triples)
+    loaded = read_trace(trace, confidence=dynamic or triples)
     rows = []
     for case in cases:
         result = _replayed(loaded, case)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from treeopt.acceptance.model import PathModel, expected_tokens, path_probabilities
-from treeopt.cost.base import StepCost
+from treeopt.cost.step_cost import StepCost
 from treeopt.cost.terms import StepTerms, Term, TermError
 from treeopt.plan.bucket import CostSensitivity, Misjudged, TermSensitivity
 from treeopt.solve.families import Triples

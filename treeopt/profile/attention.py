@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
 
-from treeopt.cost.attention import GroupedAttention
-from treeopt.cost.dtype import Dtype
+from treeopt.cost.formats import Dtype
+from treeopt.cost.kernels.attention import GroupedAttention
 from treeopt.errors import InputError
 from treeopt.extras import require
 from treeopt.profile.points import Point

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from treeopt.cost.attention import GroupedAttention
-from treeopt.cost.dtype import Dtype
-from treeopt.cost.gemm import Gemm
+from treeopt.cost.formats import Dtype
+from treeopt.cost.kernels.attention import GroupedAttention
+from treeopt.cost.kernels.gemm import Gemm
 from treeopt.profile.points import Point, compaction, gemm, interleaved, stream, tree_attention
 from treeopt.profile.shapes import Shapes
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from treeopt.cost.drafter import Drafter
-from treeopt.cost.dtype import Dtype
+from treeopt.cost.formats import Dtype
 from treeopt.cost.model import ModelShape
 from treeopt.errors import InputError
 from treeopt.profile.device import Device

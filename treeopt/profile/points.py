@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from treeopt.cost.attention import GroupedAttention
-from treeopt.cost.dtype import Dtype
-from treeopt.cost.gemm import Gemm
+from treeopt.cost.formats import Dtype
+from treeopt.cost.kernels.attention import GroupedAttention
+from treeopt.cost.kernels.gemm import Gemm
 
 GEMM: Final = "gemm"
 ATTENTION: Final = "tree_attention"

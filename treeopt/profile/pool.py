@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from treeopt.cost.dtype import Dtype
+from treeopt.cost.formats import Dtype
 from treeopt.extras import require
 
 # Prime, so that tensors of round sizes never hold the same values.

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from treeopt.cost.fits.profile import FittedProfile, Request, fit_profile
+from treeopt.cost.fit.profile import FitRequest, FittedProfile, fit_profile
 from treeopt.cost.hardware import Hardware
 from treeopt.errors import InputError
 from treeopt.profile.measure import Bench, PointTime
@@ -54,7 +54,7 @@ def profile_of(bench: Bench, *, name: str, command: str, noise: float | None) ->
     """
     device = bench.device
     memory = "torch: total_memory" if device.kind == "cuda" else "physical memory of the machine"
-    request = Request(
+    request = FitRequest(
         name=name,
         device=device.label,
         memory_bytes=float(device.memory_bytes),
@@ -96,5 +96,5 @@ def compaction_price(hardware: Hardware, times: list[PointTime]) -> CompactionPr
     if not mine:
         return None
     traffic_bytes = np.array([float(time.point.traffic_bytes) for time in mine])
-    ratio = np.array([time.time_s for time in mine]) / hardware.operator_times().stream_s(traffic_bytes)
+    ratio = np.array([time.time_s for time in mine]) / hardware.kernel_times().stream_s(traffic_bytes)
     return CompactionPrice(points=len(mine), median=float(np.median(ratio)), worst=float(ratio.max()))

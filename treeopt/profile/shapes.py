@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, cast
 
-from treeopt.cost.attention import GroupedAttention
 from treeopt.cost.drafter import Drafter
 from treeopt.cost.drafting import Heads, Passes
-from treeopt.cost.dtype import Dtype
-from treeopt.cost.forward import Forward
-from treeopt.cost.gemm import Gemm
+from treeopt.cost.formats import Dtype
+from treeopt.cost.forward_pass import ForwardPass
+from treeopt.cost.kernels.attention import GroupedAttention
+from treeopt.cost.kernels.gemm import Gemm
+from treeopt.cost.kernels.times import KernelTimes
 from treeopt.cost.model import ModelShape
-from treeopt.cost.timing import OperatorTimes
 
 
 class Shapes(NamedTuple):
@@ -40,7 +40,7 @@ def shapes_of(model: ModelShape, drafter: Drafter, *, tp: int, dtype: Dtype) -> 
         InputError: a tp that the heads do not divide by.
     """
     # Shapes only: nobody asks it for a time.
-    target = Forward(network=model.shard(tp), times=cast(OperatorTimes, None), dtype=dtype, tp=tp)
+    target = ForwardPass(network=model.shard(tp), times=cast(KernelTimes, None), dtype=dtype, tp=tp)
     drafting = drafter.drafting(target)
     forwards = [target, *([drafting.network] if isinstance(drafting, Passes) else [])]
     found = {weight for forward in forwards for weight in _weights(forward)}
@@ -58,7 +58,7 @@ def shapes_of(model: ModelShape, drafter: Drafter, *, tp: int, dtype: Dtype) -> 
     )
 
 
-def _weights(forward: Forward) -> Iterator[Gemm]:
+def _weights(forward: ForwardPass) -> Iterator[Gemm]:
     net = forward.network
     yield from net.attention.projections(net.hidden, forward.attention_inputs)
     if net.dense_layers:
@@ -70,7 +70,7 @@ def _weights(forward: Forward) -> Iterator[Gemm]:
     yield net.lm_head
 
 
-def _untimed(forwards: list[Forward], tp: int) -> Iterator[str]:
+def _untimed(forwards: list[ForwardPass], tp: int) -> Iterator[str]:
     if any(forward.network.experts for forward in forwards):
         yield "routed experts are not timed: priced by the form of GEMMs"
     if any(not isinstance(forward.network.attention, GroupedAttention) for forward in forwards):

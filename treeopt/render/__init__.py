@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from treeopt.render.comparisons import comparison_table, replay_table
     from treeopt.render.plans import alternatives, bucket_table, one_bucket, plan_heading
-    from treeopt.render.ranks import imported_report, rank_report
+    from treeopt.render.ranks import imported_report, published_report, rank_report
     from treeopt.render.trees import draw, mask_picture, node_table
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "node_table",
     "one_bucket",
     "plan_heading",
+    "published_report",
     "rank_report",
     "replay_table",
 ]

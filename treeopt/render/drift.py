@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from treeopt.check.change import Change, Verdict
-from treeopt.check.report import Compared, Regret, Report
+from treeopt.check.change import Change, DriftVerdict
+from treeopt.check.report import CheckReport, Compared, Regret
 from treeopt.render.text import percent, plain_table
 
 WIDE = 120  # from this many columns on every number is shown
 _WORDS = ("verdict", "old tree loses")
-_STYLES = {Verdict.STABLE: "green", Verdict.DRIFT: "red", Verdict.UNCLEAR: "yellow"}
+_STYLES = {DriftVerdict.STABLE: "green", DriftVerdict.DRIFT: "red", DriftVerdict.UNCLEAR: "yellow"}
 
 
-def drift_report(report: Report, width: int = WIDE) -> RenderableType:
+def drift_report(report: CheckReport, width: int = WIDE) -> RenderableType:
     """The verdict, what was compared, and what is wrong with its next step."""
     parts: list[RenderableType] = [_verdict(report)]
     if report.compared:
@@ -27,11 +27,11 @@ def drift_report(report: Report, width: int = WIDE) -> RenderableType:
     return Group(*parts)
 
 
-def _verdict(report: Report) -> Text:
+def _verdict(report: CheckReport) -> Text:
     if report.drifted:
         count = len(report.findings)
         return Text(f"{count} finding{'s' if count > 1 else ''}", style="bold red")
-    if report.compared and all(c.verdict is Verdict.STABLE for c in report.compared):
+    if report.compared and all(c.verdict is DriftVerdict.STABLE for c in report.compared):
         return Text(f"the plan holds: no change of more than {report.gate:.0%}", style="bold green")
     told = "these metrics do not tell whether the plan holds" if report.compared else "nothing could be compared"
     return Text(told, style="bold yellow")

@@ -8,10 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from treeopt.cost.fits.choose import Fitted
-from treeopt.cost.fits.fit import Fit
-from treeopt.cost.fits.profile import FittedProfile
-from treeopt.cost.fits.solve import Trial
+from treeopt.cost.fit.choose import FittedFamily
+from treeopt.cost.fit.profile import FittedProfile
+from treeopt.cost.fit.solve import Trial
+from treeopt.cost.kernels.fit import KernelFit
 
 
 def fit_report(fitted: FittedProfile) -> RenderableType:
@@ -75,7 +75,7 @@ def _tried(fitted: FittedProfile) -> Table:
     return table
 
 
-def best_trials(found: Fitted) -> list[Trial]:
+def best_trials(found: FittedFamily) -> list[Trial]:
     """One trial for each form and what rows add to it: that with the best reach."""
     best: dict[tuple[str, str], Trial] = {}
     for trial in found.trials:
@@ -85,11 +85,11 @@ def best_trials(found: Fitted) -> list[Trial]:
     return list(best.values())
 
 
-def _name(found: Fitted) -> str:
+def _name(found: FittedFamily) -> str:
     return f"{found.family} {found.dtype}"
 
 
-def _range(fit: Fit) -> str:
+def _range(fit: KernelFit) -> str:
     swept = fit.limits[0]
     unit = "B" if swept.size.endswith("bytes") else swept.size
     return f"{swept.low:,.0f}-{swept.high:,.0f} {unit}"

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from treeopt.cost.fits.choose import Fitted
+from treeopt.cost.fit.choose import FittedFamily
 from treeopt.profile.points import ATTENTION, COMPACTION, GEMM, Ceilings, Point
 from treeopt.profile.profile import OverFloor, Profiled, compaction_price, over_floor
 
@@ -58,7 +58,7 @@ def time_text(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def _fits(families: Sequence[Fitted]) -> Table:
+def _fits(families: Sequence[FittedFamily]) -> Table:
     table = _table("fitted", "rows", "shapes", "GB/s", "GFLOP/s", "launch", "held out: median", "p90")
     for found in families:
         form = found.fit.roofline

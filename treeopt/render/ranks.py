@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from treeopt.acceptance.profile import RankProfile
+from treeopt.acceptance.published import supports
 from treeopt.render.text import plain_table
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ def rank_report(profile: RankProfile) -> RenderableType:
     lines = [Text(f"  {key}: {value}", style="dim") for key, value in profile.conditions.known().items()]
     if profile.note:
         lines.append(Text(f"  note: {profile.note}", style="dim"))
+    if profile.source:
+        lines.append(Text(f"  source: {profile.source}", style="dim"))
     model = profile.model()
     shown = min(model.ranks, 8)
     table = plain_table("depth", *(f"rank {r}" for r in range(shown)), *(["others"] if model.ranks > shown else []))
@@ -35,6 +39,18 @@ def rank_report(profile: RankProfile) -> RenderableType:
         table.add_row(str(depth + 1), *cells, *([f"{row[shown:].sum():.3f}"] if model.ranks > shown else []))
     along = "" if model.product_form else ", after top guesses only"
     return Group(head, *lines, Text(), Text(f"probability of each rank{along}", style="dim"), table)
+
+
+def published_report(profiles: Sequence[RankProfile]) -> RenderableType:
+    """The published profiles: name, pair, what can be planned from it."""
+    table = plain_table("--ranks", "target", "drafter", "data set", "T", "supports")
+    for p in profiles:
+        known = p.conditions
+        temperature = "?" if known.temperature is None else f"{known.temperature:g}"
+        table.add_row(
+            p.name, known.target or "not stated", known.drafter or "", known.dataset or "", temperature, supports(p)
+        )
+    return table
 
 
 def imported_report(imported: Imported) -> RenderableType:

@@ -6,9 +6,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from treeopt.cost.steps.fit import CONSTANTS, Candidate, EngineFit
-from treeopt.cost.steps.profile import FittedSteps
-from treeopt.cost.steps.served import Payoff
+from treeopt.cost.fit.engine_profile import FittedSteps
+from treeopt.cost.fit.engine_steps import CONSTANTS, Candidate, EngineFit
+from treeopt.cost.served.step import Payoff
 
 _UNITS = {
     "step_s": ("per step", 1e3, "ms"),

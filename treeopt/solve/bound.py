@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from treeopt.arrays import FloatArray
-from treeopt.cost.base import StepCost
+from treeopt.cost.step_cost import StepCost
 from treeopt.solve.best_trees import Family
 from treeopt.solve.candidates import Sizes
 from treeopt.solve.problem import Point

@@ -15,7 +15,7 @@ from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.starts import settled_model
 from treeopt.acceptance.table import DepthRanks
 from treeopt.acceptance.traffic import Evidence
-from treeopt.cost.base import StepCost
+from treeopt.cost.step_cost import StepCost
 from treeopt.plan.bucket import Category
 from treeopt.solve.buckets import Sharing
 from treeopt.solve.families import Draft, Triples

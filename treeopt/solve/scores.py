@@ -11,7 +11,7 @@ import numpy as np
 
 from treeopt.acceptance.model import PathModel, path_probabilities
 from treeopt.arrays import BoolArray, FloatArray, IntArray
-from treeopt.cost.base import StepCost
+from treeopt.cost.step_cost import StepCost
 from treeopt.errors import SearchError
 from treeopt.solve.best_trees import Family, Limits
 from treeopt.solve.bound import Ideal, narrowest, split_by_width

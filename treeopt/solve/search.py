@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from treeopt.acceptance.model import PathModel, expected_tokens, path_probabilities
-from treeopt.cost.base import StepCost
+from treeopt.cost.step_cost import StepCost
 from treeopt.solve.buckets import Sharing
 from treeopt.solve.problem import Question
 from treeopt.solve.result import Choice, Priced

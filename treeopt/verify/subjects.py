@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.engines.schedule import FORMAT as SCHEDULE_FORMAT
-from treeopt.engines.schedule import Range, in_words, parse_schedule
+from treeopt.engines.schedule import BatchRange, in_words, parse_schedule
 from treeopt.errors import InputError
 from treeopt.files.documents import Document, read_document
 from treeopt.plan.bucket import Bucket
@@ -99,7 +99,7 @@ def _listed(document: Document, choice: TreeSelection) -> tuple[VerifiedTree, ..
     )
 
 
-def _holds(held: Range, batch: int) -> bool:
+def _holds(held: BatchRange, batch: int) -> bool:
     return held.batch_min <= batch and (held.batch_max is None or batch <= held.batch_max)
 
 

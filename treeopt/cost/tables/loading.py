@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from treeopt.cost.base import StepCost
-from treeopt.cost.steps.reading import is_csv, steps_of
-from treeopt.cost.steps.served import chain_cells
-from treeopt.cost.table import ChainTable, StepTable, TableStep
+from treeopt.cost.served.reading import is_csv, steps_of
+from treeopt.cost.served.step import chain_cells
+from treeopt.cost.step_cost import StepCost
+from treeopt.cost.step_table import ChainTable, StepTable, TableStep
 from treeopt.cost.tables.sglang import ADDITIVE_KEY, SAMPLES_KEY, read_additive_table, read_token_table
 from treeopt.cost.tables.vllm import STATS_KEY, read_vllm_table
 from treeopt.errors import InputError

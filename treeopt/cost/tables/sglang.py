@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from treeopt.cost.base import StepCost
-from treeopt.cost.table import AdditiveTable, TokenTable, known_times
+from treeopt.cost.step_cost import StepCost
+from treeopt.cost.step_table import AdditiveTable, TokenTable, known_times
 from treeopt.errors import InputError
 from treeopt.files.documents import Field
 

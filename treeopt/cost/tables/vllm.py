@@ -17,11 +17,11 @@ from typing import Any, Final
 import numpy as np
 
 from treeopt.acceptance.position import PositionSurvival
-from treeopt.cost.base import StepCost
-from treeopt.cost.steps.bench_rows import batch_table_rows
-from treeopt.cost.steps.checks import checked
-from treeopt.cost.steps.served import chain_cells
-from treeopt.cost.table import ChainTable, known_times
+from treeopt.cost.served.bench_rows import batch_table_rows
+from treeopt.cost.served.checks import checked
+from treeopt.cost.served.step import chain_cells
+from treeopt.cost.step_cost import StepCost
+from treeopt.cost.step_table import ChainTable, known_times
 from treeopt.files.documents import Field
 
 STATS_KEY: Final = "batch_stats"

@@ -9,7 +9,7 @@ import numpy as np
 
 from treeopt.acceptance.model import PathModel, path_probabilities
 from treeopt.acceptance.position import PositionSurvival
-from treeopt.cost.base import StepCost
+from treeopt.cost.step_cost import StepCost
 from treeopt.cost.tables import sglang, vllm
 from treeopt.errors import InputError, UnknownNameError
 from treeopt.tree import DraftTree

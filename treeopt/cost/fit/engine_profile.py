@@ -1,0 +1,99 @@
+"""Engine constants for a hardware profile, from served steps of one model and drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from treeopt.arrays import FloatArray
+from treeopt.cost.drafter import Drafter
+from treeopt.cost.engine import EngineSteps, StepsEvidence
+from treeopt.cost.fit.engine_steps import CONSTANTS, EngineFit, fit_engine_steps
+from treeopt.cost.hardware import Hardware
+from treeopt.cost.model import ModelShape
+from treeopt.cost.served.reading import read_steps
+from treeopt.cost.served.step import Payoff, StepArrays, payoffs
+from treeopt.cost.step import ModelStep
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """What the engine served while its steps were timed, and on what."""
+
+    hardware: Hardware
+    model: ModelShape
+    drafter: Drafter
+    dtype: str = "bf16"
+    tp: int = 1
+    context: int = 2048
+    capture_tokens: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedSteps:
+    """A hardware profile with the engine's constants, how good they are, and what was found odd in the rows."""
+
+    hardware: Hardware
+    fit: EngineFit
+    payoffs: tuple[Payoff, ...]
+    findings: tuple[str, ...]
+
+
+def fit_served(paths: Sequence[Path], served: Served, *, name: str) -> FittedSteps:
+    """Fit the constants to the step times in the files; constants that the profile has already are replaced.
+
+    Raises:
+        InputError: a file that cannot be read, too few rows, or a model that the GPU cannot serve so.
+        FileFormatError: a row that cannot be right, with its line.
+    """
+    read = read_steps(paths)
+    kernels = _kernels(served, EngineSteps(capture_tokens=served.capture_tokens))
+    fit = fit_engine_steps(read.rows, kernels, context=served.context, passes=lambda steps: _passes(steps, served))
+    engine = _engine(fit, served, source=", ".join(path.name for path in paths))
+    eager = fit.eager.findings() if fit.eager else []
+    return FittedSteps(
+        hardware=replace(served.hardware, name=name, engine_steps=engine),
+        fit=fit,
+        payoffs=tuple(payoffs(read.rows)),
+        findings=(*read.findings, *eager, *fit.notes),
+    )
+
+
+def _passes(steps: StepArrays, served: Served) -> FloatArray:
+    """`[R]` passes for which the step model charges `draft_pass_s`: what one second per pass adds."""
+    free, charged = (_kernels(served, EngineSteps(draft_pass_s=second)) for second in (0.0, 1.0))
+    return np.rint(steps.priced(charged, served.context) - steps.priced(free, served.context))
+
+
+def _kernels(served: Served, engine: EngineSteps) -> ModelStep:
+    return ModelStep(
+        model=served.model,
+        times=served.hardware.kernel_times(),
+        drafter=served.drafter,
+        dtype=served.dtype,
+        tp=served.tp,
+        engine=engine,
+    )
+
+
+def _engine(fit: EngineFit, served: Served, *, source: str) -> EngineSteps:
+    # Between the last step inside and the first one outside nothing was measured: the limit that is known to hold.
+    limit = fit.eager.captured_tokens if fit.eager else None
+    return EngineSteps(
+        **dict(zip(CONSTANTS, fit.values, strict=True)),
+        capture_tokens=tuple(size for size in served.capture_tokens if limit is None or size <= limit),
+        capture_limit=limit,
+        eager_s=fit.eager_s,
+        evidence=StepsEvidence(
+            model=served.model.name,
+            drafter=served.drafter.kind,
+            source=source,
+            rows=len(fit.rows),
+            max_tokens=max(row.tokens for row in fit.rows),
+            median=fit.held_out.median,
+            p90=fit.held_out.p90,
+        ),
+    )

@@ -1,0 +1,190 @@
+"""One fitted family: the form, the residuals beside it, and how far it can be trusted and reaches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from treeopt.arrays import FloatArray
+from treeopt.cost.kernels.curves import Residuals
+from treeopt.cost.kernels.family import FitError
+from treeopt.cost.kernels.roofline import Roofline, Tiling, Work
+from treeopt.files.documents import Field
+
+# What stands in a fit that no rows judged.
+NOT_JUDGED: Final = FitError(median=0.0, p90=0.0)
+Arrays = dict[str, npt.NDArray[Any]]
+
+# Log ratios are kept in steps of 0.1 %, well below what two runs of a kernel differ by.
+_STEP = 1e-3
+_MISSING = np.iinfo(np.int16).min
+
+
+class Form(StrEnum):
+    """The parametric forms that are tried."""
+
+    DATASHEET = "datasheet"
+    HARD = "t0+max"
+    SMOOTH = "t0+smooth-max"
+    TILED = "t0+tiles"
+
+
+class Share(StrEnum):
+    """What measured rows add to a form for a shape that has none of its own."""
+
+    NOTHING = "form only"
+    COMMON = "shared residual"
+    NEAR = "near shapes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """The range of one size in the measured rows."""
+
+    size: str
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelFit:
+    """A family's times for one number format.
+
+    Attributes:
+        residuals: what measured rows add to the form; None for a data sheet, with no rows.
+        error: held out: shapes that the fit had no row of.
+        between: held out: sweep points of measured shapes, from the points beside them.
+        limits: what was measured.
+        skew: for experts, the popularity exponent of the skewed rows.
+    """
+
+    form: Form
+    share: Share
+    roofline: Roofline
+    residuals: Residuals | None = None
+    error: FitError = NOT_JUDGED
+    between: FitError = NOT_JUDGED
+    limits: tuple[Limit, ...] = ()
+    rows: int = 0
+    shapes: int = 0
+    tiling: Tiling | None = None
+    skew: float = 0.0
+
+    def time_s(
+        self, work: Work, points: FloatArray, index: npt.NDArray[np.intp] | int, sweep: FloatArray
+    ) -> FloatArray:
+        """`[...]` seconds of `work`; the other arguments are those of `Residuals.at`."""
+        found: FloatArray = self.roofline.time_s(work) * np.exp(self.residual(points, index, sweep))
+        return found
+
+    def residual(self, points: FloatArray, index: npt.NDArray[np.intp] | int, sweep: FloatArray) -> FloatArray:
+        """`[...]` log of measured over form; 0 where the form stands alone."""
+        return np.zeros(np.shape(sweep)) if self.residuals is None else self.residuals.at(points, index, sweep)
+
+    def limit(self, size: str) -> Limit | None:
+        """The measured range of a size, or None."""
+        return next((limit for limit in self.limits if limit.size == size), None)
+
+    def document(self) -> dict[str, Any]:
+        """What a profile's YAML keeps of measured rows; the curves are in `arrays`."""
+        assert self.residuals is not None
+        return {
+            "form": str(self.form),
+            "share": str(self.share),
+            "parameters": self.roofline.document(),
+            **({"tiling": self.tiling.document()} if self.tiling else {}),
+            **({"skew": self.skew} if self.skew else {}),
+            "reach": [float(f"{reach:g}") for reach in self.residuals.reach],
+            "held_out_shapes": _error_document(self.error),
+            "held_out_points": _error_document(self.between),
+            "range": {limit.size: [_plain(limit.low), _plain(limit.high)] for limit in self.limits},
+            "rows": self.rows,
+            "shapes": self.shapes,
+        }
+
+    def arrays(self, prefix: str) -> Arrays:
+        """The residual curves, for the file beside the YAML."""
+        assert self.residuals is not None
+        steps = np.where(np.isnan(self.residuals.values), _MISSING, np.round(self.residuals.values / _STEP))
+        return {
+            f"{prefix}.points": np.exp(self.residuals.points).astype(np.float32),
+            f"{prefix}.sweep": np.exp(self.residuals.sweep).astype(np.float32),
+            f"{prefix}.values": np.clip(steps, _MISSING, -_MISSING - 1).astype(np.int16),
+        }
+
+    @classmethod
+    def from_field(cls, field: Field, arrays: Arrays, prefix: str) -> KernelFit:
+        """The fit that `document` and `arrays` describe.
+
+        Raises:
+            FileFormatError: unknown keys, numbers out of range, or curves that are missing, with the line.
+        """
+        field.only(
+            *("form", "share", "parameters", "tiling", "skew", "reach"),
+            *("held_out_shapes", "held_out_points", "range", "rows", "shapes"),
+        )
+        limits, share = field.get("range"), _member(field.get("share"), Share)
+        return cls(
+            form=_member(field.get("form"), Form),
+            share=share,
+            roofline=Roofline.from_field(field.get("parameters")),
+            residuals=replace(_read_residuals(field, arrays, prefix), lends=share is not Share.NOTHING),
+            error=_read_error(field.get("held_out_shapes")),
+            between=_read_error(field.get("held_out_points")),
+            limits=tuple(_read_limit(limits.get(size), size) for size in limits.mapping()),
+            rows=field.get("rows").integer(low=1),
+            shapes=field.get("shapes").integer(low=1),
+            tiling=Tiling.from_field(field.get("tiling")) if "tiling" in field.mapping() else None,
+            skew=field.get("skew", 0.0).number(low=0, high=10),
+        )
+
+
+def _read_residuals(field: Field, arrays: Arrays, prefix: str) -> Residuals:
+    missing = [key for key in ("points", "sweep", "values") if f"{prefix}.{key}" not in arrays]
+    if missing:
+        raise field.error(f"the rows file has no {prefix}.{missing[0]}", hint="fit the profile again")
+    points, sweep, steps = (arrays[f"{prefix}.{key}"] for key in ("points", "sweep", "values"))
+    reach = tuple(item.number(low=1e-6) for item in field.get("reach").items())
+    if steps.shape != (len(points), len(sweep)) or points.shape[1] != len(reach):
+        raise field.error("the rows file does not fit this profile", hint="fit the profile again")
+    there = steps != _MISSING
+    sizes_are = all(len(sizes) and np.isfinite(sizes).all() and (sizes > 0).all() for sizes in (points, sweep))
+    if not sizes_are or not (np.diff(sweep) > 0).all() or not there.any(axis=1).all():
+        raise field.error(f"the curves {prefix} of the rows file are no measurement", hint="fit the profile again")
+    return Residuals(
+        points=np.log(points.astype(np.float64)),
+        sweep=np.log(sweep.astype(np.float64)),
+        values=np.where(there, steps * _STEP, np.nan),
+        reach=reach,
+    )
+
+
+def _error_document(error: FitError) -> dict[str, float]:
+    return {"median": float(f"{error.median:.4g}"), "p90": float(f"{error.p90:.4g}")}
+
+
+def _read_error(field: Field) -> FitError:
+    field.only("median", "p90")
+    return FitError(median=field.get("median").number(low=0), p90=field.get("p90").number(low=0))
+
+
+def _read_limit(field: Field, size: str) -> Limit:
+    ends = [item.number(low=0) for item in field.items()]
+    if len(ends) != 2 or ends[0] > ends[1]:
+        raise field.error("not a range", hint="write [smallest, largest]")
+    return Limit(size=size, low=ends[0], high=ends[1])
+
+
+def _member(field: Field, kind: type[Any]) -> Any:
+    names = [str(member) for member in kind]
+    if field.text() not in names:
+        raise field.error(f"unknown {kind.__name__.lower()} '{field.text()}'", hint=f"known: {', '.join(names)}")
+    return kind(field.text())
+
+
+def _plain(value: float) -> float | int:
+    return int(value) if value == int(value) else float(f"{value:.6g}")

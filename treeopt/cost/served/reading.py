@@ -1,0 +1,44 @@
+"""Files of served step times, whatever their kind, as checked rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from treeopt.cost.served.bench_rows import read_bench_steps
+from treeopt.cost.served.checks import Checked, checked
+from treeopt.cost.served.csv_rows import read_csv_steps
+from treeopt.cost.served.step import ServedStep
+from treeopt.errors import FileFormatError
+from treeopt.files.documents import read_text
+
+
+def read_steps(paths: Sequence[Path]) -> Checked:
+    """The rows of all files together, without copies, with what was found odd.
+
+    Raises:
+        InputError: a file cannot be read.
+        FileFormatError: it holds no step times, or one that cannot be right (file and line).
+    """
+    return checked([row for path in paths for row in _read(path, read_text(path, what=_WHAT))])
+
+
+def steps_of(path: Path, text: str) -> Checked:
+    """As `read_steps`, of one file whose text was read already: a pipe gives it only once."""
+    return checked(_read(path, text))
+
+
+def _read(path: Path, text: str) -> list[ServedStep]:
+    rows = read_csv_steps(path, text) if is_csv(text) else read_bench_steps(path, text)
+    if not rows:
+        raise FileFormatError(f"{path}: a header and no rows", hint="give at least one measured step per line")
+    return rows
+
+
+def is_csv(text: str) -> bool:
+    """Whether a file of numbers is CSV rather than JSON, told from its first character."""
+    return text.removeprefix("\ufeff").lstrip()[:1] not in ("{", "[")
+
+
+_WHAT: Final = "file of step times"

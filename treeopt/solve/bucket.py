@@ -1,0 +1,302 @@
+"""What a search answers and a plan holds: priced drafts, and the batch sizes and contexts that each one serves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, ClassVar, Final, NamedTuple
+
+import numpy as np
+
+from treeopt.acceptance.dynamic_tree import Triple
+from treeopt.answer import Estimate, Span
+from treeopt.arrays import FloatArray
+from treeopt.files.typed import Between, Count, Group, Key, NotNegative, Positive, Share, Whole
+from treeopt.solve.families import Draft
+from treeopt.solve.latency import TimePerToken
+from treeopt.tree import DraftTree
+
+
+class Verdict(StrEnum):
+    """Whether speculation pays against plain decoding in the same engine."""
+
+    PAYS = "pays"
+    DOES_NOT_PAY = "does-not-pay"
+    NOT_KNOWN = "not-known"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """A draft priced where its own drafts start: E, the time of a step, and tokens/s of the whole batch."""
+
+    WRITTEN: ClassVar[tuple[str, ...]] = (
+        *("num_speculative_tokens", "nodes", "depth", "acceptance_length", "tokens_per_s", "step_time_s", "draft"),
+    )
+    draft: Draft
+    acceptance_length: Estimate
+    step_time_s: Positive
+    tokens_per_s: Estimate
+
+    @property
+    def nodes(self) -> int:
+        """N, tokens that a request verifies per step, the root included."""
+        return nodes_of(self.draft)
+
+    @property
+    def depth(self) -> int:
+        """D, drafter passes."""
+        return depth_of(self.draft)
+
+    @property
+    def num_speculative_tokens(self) -> int:
+        """K = N - 1, as vLLM counts: of 9 nodes 8."""
+        return self.nodes - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Category:
+    """What a bucket's tree does for one kind of traffic: its E, and the share it loses against its own best tree."""
+
+    name: str
+    weight: Share
+    acceptance_length: NotNegative
+    loss: Share
+
+
+@dataclass(frozen=True, kw_only=True)
+class TermSensitivity:
+    """One term of the step time, in the step of the choice and in a plain one, and what its error would change.
+
+    `error_p90` is the 90th percentile of the term's measured error as a share, None where it was not measured.
+    `flip_...` is the factor on the term at which that rival is as fast as the choice; None where no factor above 0 is,
+    where the rival is the choice itself, or where it already is as fast. `regret` is the share of tokens/s that the
+    choice loses more than now against the best draft if the term is off by that error, the worse of both directions.
+    """
+
+    name: str
+    step_s: NotNegative
+    plain_s: NotNegative
+    error_p90: NotNegative | None = None
+    flip_runner_up: NotNegative | None = None
+    flip_best_chain: NotNegative | None = None
+    flip_plain: NotNegative | None = None
+    regret: NotNegative | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostFlip:
+    """The error of one term that costs most: if it took `factor` times as long, `nodes` would be the best choice."""
+
+    term: str
+    factor: NotNegative
+    regret: Share
+    nodes: Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostSensitivity:
+    """Which terms make the step, and which errors of them matter, at the bucket's largest batch and context.
+
+    `largest_term` takes most of the step, `growing_term` grows most over plain decoding (None for plain decoding);
+    `worst` is None where no error was measured or none changes the answer.
+    """
+
+    largest_term: str
+    growing_term: str | None
+    worst: CostFlip | None = None
+    terms: tuple[TermSensitivity, ...]
+
+
+class WorstLoss(NamedTuple):
+    """The largest loss at any listed batch size, and where."""
+
+    batch: Count
+    share: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineLoss:
+    """What an engine's limits cost: the share of the objective lost at the bucket's largest batch, against the plan
+    without them, whose draft there is `unrestricted` (its loss is below 0 where it is better), and the largest share
+    at any listed batch size of the bucket.
+    """
+
+    share: Estimate
+    unrestricted: Option | None
+    worst: WorstLoss
+
+
+class Optimality(NamedTuple):
+    """Whether the best draft is known, and the share by which any other could at most be better than the chosen one.
+
+    An exact search may choose a smaller draft within the tie margin: 9 nodes at 1,000 tokens/s where 12 reach 1,004
+    are exact with a gap of 0.004.
+    """
+
+    exact: bool
+    gap: NotNegative
+
+
+def nodes_of(draft: Draft) -> int:
+    """N of a draft, the root included: of a chain of 4 tokens 5."""
+    return len(draft) if isinstance(draft, DraftTree) else draft.nodes
+
+
+def depth_of(draft: Draft) -> int:
+    """D of a draft, its drafter passes."""
+    return draft.depth if isinstance(draft, DraftTree) else draft.steps
+
+
+# Numbers of six digits, multiplied: what follows from three of them is off by this share at most.
+_ROUNDED: Final = 5e-5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """The answer for a range of batch sizes and of contexts, priced at the largest of both.
+
+    `acceptance_length` is E, tokens per step with the bonus token; `break_even_length` the E that the step must exceed
+    to pay; `speedup` is over plain decoding. Those two and `plain` are None where plain decoding was neither measured
+    nor priced; `missing` names the runs that would tell. `path_probabilities [N]` is f of every node; `held_out_length`
+    is E on documents that took no part in the search; `ridge_batch` the largest batch whose B x N stays under the
+    ridge; `time_per_token` is what a request waits, `meets_limit` whether that is within the plan's limits (None
+    without limits); `smallest_visible_gain` is the smallest share of tokens/s to the runner-up that the documents can
+    tell. Of a dynamic tree, `dynamic`, `tree` is the one that it builds on average confidence: its f may sum to another
+    E. `engine_loss` is None in plans that were not made for an engine.
+    """
+
+    WRITTEN: ClassVar[tuple[str | Group, ...]] = (
+        *("batch", "context", "speculate", "verdict", "missing", "num_speculative_tokens", "nodes", "depth"),
+        *("paths", "parents", "dynamic", "acceptance_length", "tokens_per_s", "speedup", "break_even_length"),
+        *("step_time_s", "verified_tokens", "best_chain", "plain", "reason", "optimality"),
+        Group(
+            "evidence",
+            (
+                *("path_probabilities", "held_out_length", "time_per_token", "meets_limit", "speedup_at_min"),
+                *("ridge_batch", "runner_up", "sharing_loss", "smallest_visible_gain", "categories", "engine_loss"),
+            ),
+        ),
+        "sensitivity",
+    )
+    batch: Annotated[Span, Between(1)]
+    context: Annotated[Span, Between(0)]
+    tree: Annotated[DraftTree, Key("paths")]
+    dynamic: Triple | None = None
+    acceptance_length: Estimate
+    tokens_per_s: Estimate
+    speedup: Estimate | None
+    break_even_length: NotNegative | None
+    step_time_s: Positive
+    best_chain: Option | None
+    plain: Option | None
+    missing: tuple[str, ...] = ()
+    reason: str
+    optimality: Optimality
+    path_probabilities: Annotated[FloatArray, Between(0.0, 1.0)]
+    held_out_length: Estimate | None = None
+    time_per_token: TimePerToken | None = None
+    meets_limit: bool | None = None
+    speedup_at_min: NotNegative | None
+    ridge_batch: Whole
+    runner_up: Option | None = None
+    sharing_loss: float
+    smallest_visible_gain: NotNegative | None = None
+    categories: tuple[Category, ...] = ()
+    engine_loss: EngineLoss | None = None
+    sensitivity: CostSensitivity | None = None
+
+    @property
+    def draft(self) -> Draft:
+        """What is drafted: the dynamic tree where there is one."""
+        return self.tree if self.dynamic is None else self.dynamic
+
+    @property
+    def batches(self) -> str:
+        """The batch sizes in words: `4` or `5-8`."""
+        return self.batch.words
+
+    @property
+    def speculate(self) -> bool:
+        """False where plain decoding is deployed."""
+        return len(self.tree) > 1
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the draft pays; not known where plain decoding is not."""
+        if self.speedup is None:
+            return Verdict.NOT_KNOWN
+        return Verdict.PAYS if self.speculate and self.speedup.value > 1.0 else Verdict.DOES_NOT_PAY
+
+    @property
+    def nodes(self) -> int:
+        """N, tokens that a request verifies per step, the root included."""
+        return len(self.tree)
+
+    @property
+    def num_speculative_tokens(self) -> int:
+        """K = N - 1, as vLLM counts: of 9 nodes 8."""
+        return self.nodes - 1
+
+    @property
+    def depth(self) -> int:
+        """D, the longest path."""
+        return self.tree.depth
+
+    @property
+    def parents(self) -> list[int]:
+        """`[N]` parent of every node, -1 for the root."""
+        parents: list[int] = self.tree.parents.tolist()
+        return parents
+
+    @property
+    def verified_tokens(self) -> int:
+        """B x N: 32 requests of 10 nodes verify 320 tokens per step."""
+        return self.batch.max * self.nodes
+
+    @property
+    def choice(self) -> Option:
+        """The chosen draft, priced at the largest batch and context."""
+        return Option(
+            draft=self.draft,
+            acceptance_length=self.acceptance_length,
+            step_time_s=self.step_time_s,
+            tokens_per_s=self.tokens_per_s,
+        )
+
+    def loss_of(self, option: Option) -> float:
+        """The share of tokens/s that an option lies below the choice, below 0 above it: 950 beside 1,000 loses 0.05."""
+        return 1.0 - option.tokens_per_s.value / self.tokens_per_s.value
+
+    def contradictions(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Where numbers contradict others, as keys from the bucket down, and what is wrong; nowhere as it was made."""
+        f, tree = self.path_probabilities, self.tree
+        if len(f) != len(tree):
+            yield ("path_probabilities",), f"{len(f)} values for {len(tree)} nodes"
+            return
+        above = np.concatenate([[1.0], f[tree.parents[1:]]])
+        wrong = np.flatnonzero(f > above + 1e-9)
+        if len(wrong) or f[0] != 1.0:
+            node = int(wrong[0]) if len(wrong) else 0
+            yield ("path_probabilities",), f"f of node {node} is {f[node]:g}: the root has 1, f never rises on a path"
+        for key, given, right, what in self._equations():
+            if not math.isclose(given, right, rel_tol=_ROUNDED):
+                yield tuple(key.split(".")), f"{given:g}, but {what} {right:g}"
+
+    def _equations(self) -> Iterator[tuple[str, float, float, str]]:
+        """Key, its number, what that must be, and why in words."""
+        if self.dynamic is None:
+            tokens = float(self.path_probabilities.sum())
+            yield "acceptance_length.value", self.acceptance_length.value, tokens, "the path probabilities sum to"
+        options = {"": self.choice, "best_chain.": self.best_chain, "plain.": self.plain, "runner_up.": self.runner_up}
+        for name, option in options.items():
+            if option is not None:
+                rate = self.batch.max * option.acceptance_length.value / option.step_time_s
+                why = "batch x acceptance length / step time is"
+                yield f"{name}tokens_per_s.value", option.tokens_per_s.value, rate, why
+        if self.plain is not None and self.break_even_length is not None and self.speedup is not None:
+            ratio = self.step_time_s / self.plain.step_time_s
+            yield "break_even_length", self.break_even_length, ratio, "the step takes, in plain steps,"
+            gain = self.tokens_per_s.value / self.plain.tokens_per_s.value
+            yield "speedup.value", self.speedup.value, gain, "tokens/s over those of plain decoding are"
