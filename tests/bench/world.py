@@ -13,7 +13,7 @@ from decode.models import noisy, toy
 from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.profile import Conditions, RankProfile
 from treeopt.acceptance.trace import Trace
-from treeopt.acceptance.traffic import Evidence, Part
+from treeopt.acceptance.traffic import Part, Traffic
 from treeopt.bench.result import BenchCell, Residual
 from treeopt.bench.runs import DecodingSetup, Method, RunPlan
 from treeopt.cost.step_cost import StepCost
@@ -74,9 +74,9 @@ def random_prompts(count: int, seed: int = 0) -> list[tuple[int, ...]]:
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """Evidence and prices; `treeopt.planner.inputs.Inputs` as far as predictions need it."""
+    """Traffic and prices; `treeopt.planner.inputs.Inputs` as far as predictions need it."""
 
-    evidence: Evidence
+    evidence: Traffic
     cost: FakeCost
 
 
@@ -86,7 +86,7 @@ def world_of(trace: Trace, cost: FakeCost | None = None) -> World:
         name="toy", evidence=counts, conditions=Conditions(), sha256="0" * 64, documents=trace.documents
     )
     part = Part(name="toy", weight=1.0, profile=profile, trace=trace)
-    return World(evidence=Evidence(parts=(part,)), cost=cost or price_list())
+    return World(evidence=Traffic(parts=(part,)), cost=cost or price_list())
 
 
 def cells_of(

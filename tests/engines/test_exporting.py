@@ -6,14 +6,14 @@ import pytest
 from engines.conftest import Part, Planned
 from engines.samples import BINARY, CHAIN, EAGLE, INTENT, TRIPLE, chain
 
+from treeopt.draft_family import OFF, chain_length, has_leading_parents
 from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.importing import import_file
 from treeopt.engines.registry import ENGINES, find_engine
-from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.errors import InputError
 from treeopt.plan.plan import Plan
-from treeopt.solve.families import has_leading_parents
 from treeopt.tree import DraftTree
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -9,10 +9,9 @@ from engines.samples import BINARY, CHAIN, EAGLE, INTENT, TRIPLE, chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treeopt.acceptance.dynamic_tree import Triple
+from treeopt.draft_family import OFF, DynamicTree
 from treeopt.engines.importing import import_file, load_drafts, parse_spec
 from treeopt.engines.registry import find_engine
-from treeopt.engines.schedule import OFF
 from treeopt.errors import InputError, TreeoptError
 from treeopt.plan.plan import Plan
 
@@ -25,11 +24,11 @@ Refused = Callable[..., None]
         ("none", OFF),
         ("chain:0", OFF),
         ("chain:7", chain(7)),
-        ("sglang:3,4,16", Triple(3, 4, 16)),
-        ("sglang:3, 4, 16", Triple(3, 4, 16)),
+        ("sglang:3,4,16", DynamicTree(3, 4, 16)),
+        ("sglang:3, 4, 16", DynamicTree(3, 4, 16)),
         ("sglang:3,1,4", chain(3)),
-        ("trtllm:6,10,60", Triple(6, 10, 61)),  # the root is not counted
-        ("openvino:3,2,10", Triple(3, 2, 11)),
+        ("trtllm:6,10,60", DynamicTree(6, 10, 61)),  # the root is not counted
+        ("openvino:3,2,10", DynamicTree(3, 2, 11)),
     ],
 )
 def test_a_few_words(text: str, draft: object) -> None:

@@ -9,11 +9,11 @@ import pytest
 from engines.conftest import Read
 from engines.samples import BINARY, CHAIN, EAGLE, INTENT, chain
 
-from treeopt.acceptance.dynamic_tree import Triple
+from treeopt.draft_family import DynamicTree, chain_length
 from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine
-from treeopt.engines.schedule import DraftSchedule, chain_length
+from treeopt.engines.schedule import DraftSchedule
 from treeopt.errors import InputError
 
 Refused = Callable[..., None]
@@ -94,7 +94,7 @@ def test_as_users_write_it(read: Read, text: str, engine: str | None, length: in
 
 
 def test_openvino_trees(read: Read) -> None:
-    assert json.loads(content(DraftSchedule.constant(Triple(3, 2, 11)), "openvino")) == {
+    assert json.loads(content(DraftSchedule.constant(DynamicTree(3, 2, 11)), "openvino")) == {
         "tree_depth": 3,
         "branching_factor": 2,
         "num_assistant_tokens": 10,

@@ -11,11 +11,11 @@ from engines.samples import CHAIN, INTENT, TRIPLE, chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treeopt.acceptance.dynamic_tree import Triple
+from treeopt.draft_family import OFF, DynamicTree, chain_length
 from treeopt.engines.exporting import Export, export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine
-from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.engines.sglang import capture_sizes_for, default_capture_sizes, effective_start
 from treeopt.errors import InputError
 
@@ -94,7 +94,7 @@ def test_triples_are_flags() -> None:
         "--speculative-num-steps 4 --speculative-eagle-topk 1 --speculative-num-draft-tokens 5"
     )
     with pytest.raises(InputError, match="cannot verify 999 tokens"):
-        exported(DraftSchedule.constant(Triple(5, 4, 999)))
+        exported(DraftSchedule.constant(DynamicTree(5, 4, 999)))
     assert "sgl-project/sglang#13212" in {bug.reference for bug in exported(TRIPLE).bugs}
     assert "sgl-project/sglang#13212" not in {bug.reference for bug in exported(CHAIN).bugs}
 

@@ -10,10 +10,11 @@ from engines.samples import BINARY, CHAIN, EAGLE, INTENT, chain
 from hypothesis import given
 from hypothesis import strategies as st
 
+from treeopt.draft_family import OFF, chain_length
 from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine
-from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.engines.source import parse_source
 from treeopt.errors import FileFormatError, InputError
 from treeopt.tree import DraftTree

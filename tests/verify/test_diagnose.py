@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from treeopt.acceptance.dynamic_tree import Triple
+from treeopt.draft_family import DynamicTree
 from treeopt.errors import FileFormatError, InputError
 from treeopt.tree import DraftTree
 from treeopt.verify.diagnose import Unchecked, checkable, diagnose, remarks, unchecked
@@ -240,7 +240,7 @@ def test_a_tree_of_another_size_that_is_not_told(tmp_path: Path) -> None:
     assert "it verifies 3 nodes, the plan's tree has 7" in only.detail
 
 
-DYNAMIC = Triple(steps=3, topk=2, nodes=7)
+DYNAMIC = DynamicTree(3, 2, 7)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_a_dynamic_tree_is_held_to_its_limits(parents: list[int], ranks: list[in
 def test_a_dynamic_tree_grows_from_few_nodes_per_level() -> None:
     """Three of four nodes at depth 2 have a child, where only two were expanded."""
     dump = StepDump(prefix_len=L, parents=np.array([-1, 0, 0, 1, 1, 2, 2, 3, 4, 5]))
-    (only,) = diagnose(dump, TREE, Triple(steps=3, topk=2, nodes=10))
+    (only,) = diagnose(dump, TREE, DynamicTree(steps=3, topk=2, nodes=10))
     assert only.detail == "it verifies 3 nodes with children at depth 2, where topk is 2"
 
 

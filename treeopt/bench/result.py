@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from treeopt.acceptance.intervals import Interval, interval_of
-from treeopt.acceptance.traffic import Evidence
+from treeopt.acceptance.traffic import Traffic
 from treeopt.arrays import FloatArray
 from treeopt.bench.runs import Method
 from treeopt.bench.sample import RunRedraws, RunSample
@@ -24,7 +24,7 @@ class Basis(Protocol):
     """What predictions are made from; `treeopt.planner.inputs.Inputs` is one."""
 
     @property
-    def evidence(self) -> Evidence:
+    def evidence(self) -> Traffic:
         """How often guesses were right."""
 
     @property

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from treeopt.draft_family import OFF, in_words
 from treeopt.engines.fitting import FittedDrafts, Loss, fit_plan, fit_schedule
 from treeopt.engines.format import Bug, Format, Setup, Written
 from treeopt.engines.registry import EngineAt
-from treeopt.engines.schedule import OFF, DraftSchedule, in_words
+from treeopt.engines.schedule import DraftSchedule
 from treeopt.errors import InputError, UnknownNameError
 from treeopt.plan.plan import Plan
 from treeopt.solve.buckets import batches_in_words

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from treeopt.engines.limits import Limits
+from treeopt.draft_family import DraftFamily
 from treeopt.engines.release import Release, parse_release
 from treeopt.engines.schedule import DraftSchedule
 from treeopt.engines.source import EngineFile
@@ -137,7 +137,7 @@ class Format:
     """
 
     name: str
-    limits: Limits
+    limits: DraftFamily
     write: Callable[[DraftSchedule, Setup], Written]
     read: Callable[[EngineFile], Found | None]
     methods: Methods | None = None

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from treeopt.draft_family import StaticTrees
 from treeopt.engines.format import Engine, Format, Found, Setup, Support, Written
-from treeopt.engines.limits import TreeLimits
 from treeopt.engines.schedule import DraftSchedule
 from treeopt.engines.source import EngineFile
 from treeopt.errors import FileFormatError, InputError, TreeError
@@ -114,5 +114,5 @@ SEQUOIA: Final = Engine(
     title="Sequoia",
     checked="commit 0ff3ff7",
     drafters=("model",),
-    supports=(Support(formats=(Format(name="growmap", limits=TreeLimits(min_depth=1), write=_write, read=_read),)),),
+    supports=(Support(formats=(Format(name="growmap", limits=StaticTrees(min_depth=1), write=_write, read=_read),)),),
 )

@@ -5,18 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from treeopt.acceptance.dynamic_tree import OPENVINO, SGLANG, TENSORRT_LLM, Triple, TripleRule
+from treeopt.draft_family import (
+    OFF,
+    OPENVINO,
+    SGLANG,
+    TENSORRT_LLM,
+    Draft,
+    DynamicTree,
+    DynamicTreeRule,
+    StaticTrees,
+    UniformTrees,
+)
 from treeopt.engines.format import Engine, Format, Found
-from treeopt.engines.limits import TreeLimits
 from treeopt.engines.registry import ENGINES, EngineAt
-from treeopt.engines.schedule import FORMAT, OFF, DraftSchedule, parse_schedule
+from treeopt.engines.schedule import FORMAT, DraftSchedule, parse_schedule
 from treeopt.engines.source import EngineFile, read_source
 from treeopt.errors import FileFormatError, InputError
 from treeopt.files.documents import os_error
 from treeopt.plan.plan import Plan
 from treeopt.plan.reading import TREE_FORMAT, is_plan, parse_plan, parse_tree
 from treeopt.solve.buckets import batches_in_words
-from treeopt.solve.families import Draft
 from treeopt.tree import DraftTree
 
 MAX_LENGTH: Final = 1000
@@ -24,7 +32,7 @@ _SPECS: Final = "none, chain:K, sglang:STEPS,TOPK,TOKENS, trtllm:LENGTH,TOPK,TOK
 
 
 class _TripleSpec(NamedTuple):
-    rule: TripleRule
+    rule: DynamicTreeRule
     root_counted: bool
 
 
@@ -127,7 +135,7 @@ def _formats(target: EngineAt | None) -> list[tuple[Engine, Format]]:
 
 def _check(found: Found, engine: Engine, form: Format, source: EngineFile) -> None:
     """Refuse a static tree that the engine would take and then draft otherwise."""
-    if not isinstance(form.limits, TreeLimits):
+    if not isinstance(form.limits, StaticTrees | UniformTrees):
         return
     for r in found.schedule.ranges():
         if r.draft != OFF and (reason := form.limits.refusal(r.draft)) is not None:
@@ -149,7 +157,7 @@ def _triple(text: str, numbers: str, spec: _TripleSpec) -> Draft:
     if len(parts) != 3 or not all(p.strip().isdecimal() and len(p) < 9 for p in parts):
         raise InputError(f"'{text}' is not a dynamic tree", hint=f"write {_SPECS}")
     steps, topk, tokens = (int(p) for p in parts)
-    triple = Triple(steps, topk, tokens if spec.root_counted else tokens + 1)
+    triple = DynamicTree(steps, topk, tokens if spec.root_counted else tokens + 1)
     try:
         spec.rule.check(triple)
     except InputError as error:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 from typing import Final
 
+from treeopt.draft_family import Chains, chain_length
 from treeopt.engines.format import DRAFTER, Format, Found, Methods, Setup, Written, one_format
-from treeopt.engines.limits import ChainLimits
-from treeopt.engines.schedule import DraftSchedule, chain_length
+from treeopt.engines.schedule import DraftSchedule
 from treeopt.engines.source import EngineFile
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
@@ -142,7 +142,7 @@ def _length(schedule: DraftSchedule) -> int:
     return length
 
 
-_LIMITS: Final = ChainLimits()
+_LIMITS: Final = Chains()
 
 
 LLAMACPP: Final = one_format(

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from typing import Final
 
+from treeopt.draft_family import OFF, UniformTrees
 from treeopt.engines.format import Engine, Format, Found, Methods, Setup, Support, Written
-from treeopt.engines.limits import TreeLimits
-from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.engines.source import EngineFile
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
@@ -65,7 +65,7 @@ MLC: Final = Engine(
             formats=(
                 Format(
                     name="width",
-                    limits=TreeLimits(equal_widths=True, min_depth=1),
+                    limits=UniformTrees(equal_widths=True, min_depth=1),
                     write=_write,
                     read=_read,
                     methods=_MODES,

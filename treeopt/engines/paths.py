@@ -15,8 +15,8 @@ import json
 from dataclasses import replace
 from typing import Final
 
+from treeopt.draft_family import StaticTrees
 from treeopt.engines.format import Format, Found, Setup, Written, one_format
-from treeopt.engines.limits import TreeLimits
 from treeopt.engines.schedule import DraftSchedule
 from treeopt.engines.source import EngineFile
 from treeopt.errors import InputError
@@ -32,7 +32,7 @@ def export_paths(tree: DraftTree) -> str:
     return json.dumps([list(path) for path in tree.paths])
 
 
-def _format(limits: TreeLimits, launch: str, *notes: str) -> Format:
+def _format(limits: StaticTrees, launch: str, *notes: str) -> Format:
     def write(schedule: DraftSchedule, setup: Setup) -> Written:
         tree = schedule.only
         if not isinstance(tree, DraftTree):
@@ -65,14 +65,14 @@ PATHS: Final = one_format(
     "paths",
     "a plain path list",
     "",
-    _format(TreeLimits(rank_gaps=True), "json.load(open({file!r}))"),
+    _format(StaticTrees(rank_gaps=True), "json.load(open({file!r}))"),
 )
 MEDUSA: Final = one_format(
     "medusa",
     "Medusa",
     "commit e2a5d20",
     _format(
-        TreeLimits(max_ranks=_RANKS, min_depth=1),
+        StaticTrees(max_ranks=_RANKS, min_depth=1),
         "model.medusa_generate(..., medusa_choices=json.load(open({file!r})))",
         _HEADS,
     ),
@@ -83,7 +83,7 @@ HYDRA: Final = one_format(
     "Hydra",
     "commit 3f39fbd",
     _format(
-        TreeLimits(max_ranks=_RANKS, min_depth=1),
+        StaticTrees(max_ranks=_RANKS, min_depth=1),
         "model.hydra_generate(..., hydra_choices=json.load(open({file!r})))",
         _HEADS,
     ),
@@ -94,7 +94,7 @@ EAGLE1: Final = one_format(
     "EAGLE-1 (eagle-llm)",
     "1.2.1",
     _format(
-        TreeLimits(max_ranks=_RANKS, min_depth=2, leading_parents=True),
+        StaticTrees(max_ranks=_RANKS, min_depth=2, leading_parents=True),
         "model.eagenerate(..., tree_choices=json.load(open({file!r})))",
         "the drafter reads eagle/model/choices.py mc_sim_7b_63 when it is built: put the list there too",
     ),

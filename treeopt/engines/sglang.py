@@ -13,15 +13,13 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
-from treeopt.acceptance.dynamic_tree import SGLANG as RULE
-from treeopt.acceptance.dynamic_tree import Triple
+from treeopt.draft_family import OFF, Chains, Draft, DynamicTree, DynamicTrees, as_dynamic_tree, chain_length
+from treeopt.draft_family import SGLANG as RULE
 from treeopt.engines.format import Bug, Engine, Format, Found, Methods, Setup, Support, Written
-from treeopt.engines.limits import ChainLimits, TripleLimits, as_triple
 from treeopt.engines.release import Release
-from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.engines.source import EngineFile
 from treeopt.errors import InputError
-from treeopt.solve.families import Draft
 from treeopt.tree import DraftTree
 
 _METHODS: Final = Methods(
@@ -61,7 +59,8 @@ def effective_start(start: int, captured: Sequence[int]) -> int:
 
 def _write_triple(schedule: DraftSchedule, setup: Setup) -> Written:
     triple = _one_triple(schedule.only)
-    flags = [f"--{_STEPS}", str(triple.steps), f"--{_TOPK}", str(triple.topk), f"--{_NODES}", str(triple.nodes)]
+    pairs = zip((_STEPS, _TOPK, _NODES), triple, strict=True)
+    flags = [word for name, number in pairs for word in (f"--{name}", str(number))]
     method = _METHODS.word(setup)
     notes = ["SGLang lowers max_running_requests to 48 unless you set it"]
     if triple.topk > 1:
@@ -70,7 +69,7 @@ def _write_triple(schedule: DraftSchedule, setup: Setup) -> Written:
         content=shlex.join(flags),
         file_name="sglang_flags.txt",
         launch=_launch(setup, method, flags),
-        proof=f"{_PROOF}: at most {triple.steps + 1}",
+        proof=f"{_PROOF}: at most {triple.num_steps + 1}",
         notes=tuple(notes),
     )
 
@@ -114,17 +113,17 @@ def _read_triple(source: EngineFile) -> Found | None:
     if topk == 1 and nodes != steps + 1:
         note = f"SGLang sets {steps + 1} draft tokens, not {nodes}: a chain of {steps} has no others"
         return Found(DraftSchedule.constant(DraftTree.chain(steps)), (note,))
-    return Found(DraftSchedule.constant(checked_triple(Triple(steps, topk, nodes))))
+    return Found(DraftSchedule.constant(checked_triple(DynamicTree(steps, topk, nodes))))
 
 
-def checked_triple(triple: Triple) -> Draft:
+def checked_triple(triple: DynamicTree) -> Draft:
     """A triple that SGLang can run, as a chain where it is one.
 
     Raises:
         InputError: it fails at run time: more draft tokens than candidates.
     """
     RULE.check(triple)
-    return DraftTree.chain(triple.steps) if triple.topk == 1 else triple
+    return DraftTree.chain(triple.num_steps) if triple.topk == 1 else triple
 
 
 def _read_adaptive(source: EngineFile) -> Found | None:
@@ -160,8 +159,8 @@ def _default_start(start: int) -> int:
     return effective_start(start, default_capture_sizes(max(start, 256)))
 
 
-def _one_triple(draft: Draft | None) -> Triple:
-    triple = None if draft is None else as_triple(draft)
+def _one_triple(draft: Draft | None) -> DynamicTree:
+    triple = None if draft is None else as_dynamic_tree(draft)
     if triple is None:
         raise InputError("SGLang loads one triple for all batch sizes", hint="give one chain or one dynamic tree")
     return triple
@@ -186,14 +185,14 @@ SGLANG: Final = Engine(
             formats=(
                 Format(
                     name="triple",
-                    limits=TripleLimits(rule=RULE),
+                    limits=DynamicTrees(rule=RULE),
                     write=_write_triple,
                     read=_read_triple,
                     methods=_METHODS,
                 ),
                 Format(
                     name="adaptive",
-                    limits=ChainLimits(per_batch=True, may_be_off=True),
+                    limits=Chains(per_batch=True, may_be_off=True),
                     write=_write_adaptive,
                     read=_read_adaptive,
                     methods=_ADAPTIVE_METHODS,

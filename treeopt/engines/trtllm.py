@@ -11,17 +11,24 @@ from __future__ import annotations
 import ast
 from typing import Any, Final
 
-from treeopt.acceptance.dynamic_tree import TENSORRT_LLM as RULE
-from treeopt.acceptance.dynamic_tree import Triple
+from treeopt.draft_family import (
+    OFF,
+    Chains,
+    Draft,
+    DynamicTree,
+    DynamicTrees,
+    StaticTrees,
+    as_dynamic_tree,
+    chain_length,
+)
+from treeopt.draft_family import TENSORRT_LLM as RULE
 from treeopt.engines.format import Bug, Engine, Format, Found, Methods, Setup, Support, Written
-from treeopt.engines.limits import ChainLimits, TreeLimits, TripleLimits, as_triple
 from treeopt.engines.release import Release
-from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.engines.source import EngineFile, pairs
 from treeopt.errors import InputError
 from treeopt.files.documents import Field, dump_yaml
 from treeopt.plan.reading_buckets import paths_at
-from treeopt.solve.families import Draft
 from treeopt.tree import DraftTree
 
 _METHODS: Final = Methods(
@@ -71,17 +78,18 @@ def _write_schedule(schedule: DraftSchedule, setup: Setup) -> Written:
 
 
 def _write_triple(schedule: DraftSchedule, setup: Setup) -> Written:
-    triple = None if schedule.only is None else as_triple(schedule.only)
+    triple = None if schedule.only is None else as_dynamic_tree(schedule.only)
     if triple is None:
         raise InputError("TensorRT-LLM loads one dynamic tree", hint="give one chain or one dynamic tree")
     settings = {
-        "max_draft_len": triple.steps,
+        "max_draft_len": triple.num_steps,
         "use_dynamic_tree": True,
         "dynamic_tree_max_topK": triple.topk,
-        "max_total_draft_tokens": triple.nodes - 1,
+        "max_total_draft_tokens": triple.num_draft_tokens - 1,
     }
+    drafted = triple.num_draft_tokens - 1
     note = "not for targets with sliding-window or MLA attention"
-    return _written(setup, _DYNAMIC_METHODS, settings, f"{_PROOF}: {triple.nodes - 1} drafted per step", notes=(note,))
+    return _written(setup, _DYNAMIC_METHODS, settings, f"{_PROOF}: {drafted} drafted per step", notes=(note,))
 
 
 def _write_choices(schedule: DraftSchedule, setup: Setup) -> Written:
@@ -151,7 +159,7 @@ def _read_triple(source: EngineFile) -> Found | None:
         return None
     depth, topk = (section.get(name).integer(low=1) for name in ("max_draft_len", "dynamic_tree_max_topK"))
     total = section.get("max_total_draft_tokens", depth * topk)
-    triple = Triple(depth, topk, total.integer(low=1) + 1)
+    triple = DynamicTree(depth, topk, total.integer(low=1) + 1)
     try:
         RULE.check(triple)
     except InputError as error:
@@ -204,24 +212,24 @@ def _is_static_tree(draft: Draft) -> bool:
     return isinstance(draft, DraftTree) and chain_length(draft) is None
 
 
-_LENGTH: Final = Format(name="length", limits=ChainLimits(), write=_write_length, read=_read_length, methods=_METHODS)
+_LENGTH: Final = Format(name="length", limits=Chains(), write=_write_length, read=_read_length, methods=_METHODS)
 _SCHEDULE: Final = Format(
     name="schedule",
-    limits=ChainLimits(per_batch=True, may_be_off=True, longest_first=True),
+    limits=Chains(per_batch=True, may_be_off=True, longest_first=True),
     write=_write_schedule,
     read=_read_schedule,
     methods=_METHODS,
 )
 _DYNAMIC: Final = Format(
     name="triple",
-    limits=TripleLimits(rule=RULE),
+    limits=DynamicTrees(rule=RULE),
     write=_write_triple,
     read=_read_triple,
     methods=_DYNAMIC_METHODS,
 )
 _STATIC: Final = Format(
     name="choices",
-    limits=TreeLimits(rank_gaps=True, min_depth=2),  # one of depth 1 fails: NVIDIA/TensorRT-LLM#10323
+    limits=StaticTrees(rank_gaps=True, min_depth=2),  # one of depth 1 fails: NVIDIA/TensorRT-LLM#10323
     write=_write_choices,
     read=_read_choices,
     methods=_TREE_METHODS,

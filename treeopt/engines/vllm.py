@@ -14,10 +14,10 @@ import json
 import shlex
 from typing import Any, Final
 
+from treeopt.draft_family import OFF, Chains, UniformTrees, chain_length
 from treeopt.engines.format import DRAFTER, Bug, Engine, Format, Found, Methods, Setup, Support, Written
-from treeopt.engines.limits import ChainLimits, TreeLimits
 from treeopt.engines.release import Release
-from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.engines.source import EngineFile
 from treeopt.errors import InputError
 from treeopt.files.documents import Field
@@ -217,11 +217,11 @@ def _graph_sizes(ranges: list[list[int]]) -> tuple[int, ...]:
     return tuple(sorted(sizes))
 
 
-_TREES: Final = TreeLimits(uniform=True, min_depth=1)
-_ONE_CHAIN: Final = Format(name="chain", limits=ChainLimits(), write=_write_chain, read=_read_chain, methods=_METHODS)
+_TREES: Final = UniformTrees(min_depth=1)
+_ONE_CHAIN: Final = Format(name="chain", limits=Chains(), write=_write_chain, read=_read_chain, methods=_METHODS)
 _SCHEDULE: Final = Format(
     name="schedule",
-    limits=ChainLimits(per_batch=True, may_be_off=True),
+    limits=Chains(per_batch=True, may_be_off=True),
     write=_write_schedule,
     read=_read_schedule,
     methods=_METHODS,

@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from treeopt.acceptance.intervals import Interval
-from treeopt.acceptance.traffic import Evidence
+from treeopt.acceptance.traffic import Traffic
 from treeopt.cost.step_cost import StepCost
+from treeopt.draft_family import OFF, DynamicTrees, chain_length, in_words
 from treeopt.engines.format import Setup
-from treeopt.engines.limits import TripleLimits
 from treeopt.engines.registry import EngineAt, find_engine
-from treeopt.engines.schedule import OFF, chain_length, in_words
 from treeopt.errors import SearchError, TreeoptError
 from treeopt.planner.engine_questions import FormatQuestion, format_questions
 from treeopt.solve.buckets import batches_in_words
-from treeopt.solve.families import Triples
 from treeopt.solve.fixed_point import Settled, paired_gain, settled_search
-from treeopt.solve.problem import Objective, Point, Question
+from treeopt.solve.problem import Objective, Point, Problem
 from treeopt.solve.result import Priced
 
 
@@ -43,7 +41,7 @@ class Target(NamedTuple):
     @property
     def has_triples(self) -> bool:
         """Whether it loads dynamic trees, whose value recorded confidence tells."""
-        return any(isinstance(form.limits, TripleLimits) for form in self.engine.support.formats)
+        return any(isinstance(form.limits, DynamicTrees) for form in self.engine.support.formats)
 
 
 class Lost(NamedTuple):
@@ -101,9 +99,9 @@ class Restricted:
 
 def restricted_search(
     target: Target,
-    questions: Sequence[Question],
+    questions: Sequence[Problem],
     free: Sequence[Settled],
-    evidence: Evidence,
+    evidence: Traffic,
     cost: StepCost,
     seed: int,
 ) -> list[Restricted]:
@@ -142,7 +140,7 @@ def restricted_search(
 
 
 def _losses(
-    question: Question, free: Sequence[Settled], ours: Sequence[Settled], evidence: Evidence, cost: StepCost, seed: int
+    question: Problem, free: Sequence[Settled], ours: Sequence[Settled], evidence: Traffic, cost: StepCost, seed: int
 ) -> list[Lost]:
     losses = []
     for batch in question.batches:
@@ -172,7 +170,7 @@ def _at(settled: Sequence[Settled], point: Point) -> Settled:
     )
 
 
-def engine_notes(target: Target, found: Sequence[Restricted], evidence: Evidence) -> list[str]:
+def engine_notes(target: Target, found: Sequence[Restricted], evidence: Traffic) -> list[str]:
     """What the reader of the best answer must know about its engine."""
     best, engine = found[0], target.engine
     name = " ".join(filter(None, (engine.engine.title, engine.version)))
@@ -192,8 +190,8 @@ def _of_drafter(target: Target) -> list[str]:
     return [] if other is None else [f"the step is priced with another drafter: {other}"]
 
 
-def _of_triples(found: Sequence[Restricted], evidence: Evidence) -> list[str]:
-    if not any(isinstance(r.form.question.shape, Triples) for r in found):
+def _of_triples(found: Sequence[Restricted], evidence: Traffic) -> list[str]:
+    if not any(isinstance(r.form.question.family, DynamicTrees) for r in found):
         return []
     if evidence.has_confidence:
         return [f"dynamic trees are valued {evidence.valued_under(None).values.basis}"]

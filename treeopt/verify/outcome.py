@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.arrays import BoolArray, FloatArray, IntArray
+from treeopt.draft_family import DynamicTree
 from treeopt.tree import DraftTree
 from treeopt.verify.dump import StepDump
 
@@ -24,7 +24,7 @@ class Difference(NamedTuple):
 class Expected:
     """The tree in the dump's own order of nodes."""
 
-    def __init__(self, dump: StepDump, tree: DraftTree, dynamic: Triple | None) -> None:
+    def __init__(self, dump: StepDump, tree: DraftTree, dynamic: DynamicTree | None) -> None:
         self.tree = tree
         self.dynamic = dynamic
         self.parents = tree.parents if dump.parents is None else dump.parents

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from treeopt.acceptance.dynamic_tree import Triple
+from treeopt.draft_family import DynamicTree, in_words
 from treeopt.engines.schedule import FORMAT as SCHEDULE_FORMAT
-from treeopt.engines.schedule import BatchRange, in_words, parse_schedule
+from treeopt.engines.schedule import BatchRange, parse_schedule
 from treeopt.errors import InputError
 from treeopt.files.documents import Document, read_document
 from treeopt.plan.bucket import Bucket
@@ -38,7 +38,7 @@ class VerifiedTree:
 
     tree: DraftTree
     where: str
-    dynamic: Triple | None = None
+    dynamic: DynamicTree | None = None
 
     @property
     def of_step(self) -> str:
@@ -86,7 +86,7 @@ def _listed(document: Document, choice: TreeSelection) -> tuple[VerifiedTree, ..
     if not ranges:
         raise InputError(f"{document.name} has no batch {choice.batch}", hint="give a batch size that it lists")
     for held in ranges:
-        if isinstance(held.draft, Triple):
+        if isinstance(held.draft, DynamicTree):
             raise InputError(
                 f"{document.name} drafts {in_words(held.draft)} at {batches_in_words(held.batch_min, held.batch_max)}",
                 hint="only a plan holds its shape: give the plan that it came from, or another --batch",

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from treeopt.acceptance.model import expected_tokens
+from treeopt.acceptance.model import exact_lengths, expected_tokens
 from treeopt.acceptance.replay import Replay
 from treeopt.arrays import FloatArray, IntArray
 from treeopt.errors import InputError
@@ -41,7 +41,7 @@ class TimePerToken(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Latency:
+class TimeLimit:
     """How long a request may wait per token; None sets no limit. `output_tokens` is R, the length of the requests.
 
     Raises:
@@ -66,7 +66,7 @@ class Latency:
         """Whether there is a limit."""
         return self.max_mean_s is not None or self.max_p99_s is not None
 
-    def room(self, tokens: FloatArray, time_s: FloatArray, steps: FloatArray | IntArray) -> FloatArray:
+    def headroom(self, tokens: FloatArray, time_s: FloatArray, steps: FloatArray | IntArray) -> FloatArray:
         """`[...]` limit over time per token, that of the tighter limit: 1 and more is within (or rounds to it), inf
         without a limit.
 
@@ -75,19 +75,19 @@ class Latency:
             time_s: `[...]` step time.
             steps: `[...]` steps that 99 % of requests need (`steps_needed`); not read without a limit on them.
         """
-        room = np.full(np.shape(time_s), np.inf)
+        headroom = np.full(np.shape(time_s), np.inf)
         if self.max_mean_s is not None:
-            room = np.minimum(room, self.max_mean_s * tokens / time_s)
+            headroom = np.minimum(headroom, self.max_mean_s * tokens / time_s)
         if self.max_p99_s is not None:
-            room = np.minimum(room, self.max_p99_s * self.output_tokens / (steps * time_s))
-        return room * (1.0 + _ROUNDING)
+            headroom = np.minimum(headroom, self.max_p99_s * self.output_tokens / (steps * time_s))
+        return headroom * (1.0 + _ROUNDING)
 
-    def most_room(self, tokens: FloatArray, time_s: FloatArray) -> FloatArray:
-        """`[...]` what the room of no tree exceeds that has at most that E and takes at least that long.
+    def most_headroom(self, tokens: FloatArray, time_s: FloatArray) -> FloatArray:
+        """`[...]` what the headroom of no tree exceeds that has at most that E and takes at least that long.
 
         n steps give n tokens at least and R with 99 % probability: n E >= 0.99 R + 0.01 n, n >= 0.99 R / (E - 0.01).
         """
-        return self.room(tokens, time_s, _QUANTILE * self.output_tokens / (tokens - (1.0 - _QUANTILE)))
+        return self.headroom(tokens, time_s, _QUANTILE * self.output_tokens / (tokens - (1.0 - _QUANTILE)))
 
     def within(self, time: TimePerToken) -> bool:
         """Whether a time per token stays within the limits."""
@@ -95,14 +95,7 @@ class Latency:
         return all(limit is None or seconds <= limit * (1.0 + _ROUNDING) for seconds, limit in pairs)
 
 
-NO_LIMIT: Final = Latency()
-
-
-def accepted_lengths(tree: DraftTree, f: FloatArray) -> FloatArray:
-    """`[D + 1]` probability that a step accepts exactly 0, 1, ... D of the tree's tokens, given f of its nodes."""
-    at_least = np.append(np.bincount(tree.depths, f, minlength=tree.depth + 1), 0.0)
-    exactly = np.maximum(at_least[:-1] - at_least[1:], 0.0)  # rounded f may rise by the last digit
-    return np.asarray(exactly / exactly.sum())
+NO_LIMIT: Final = TimeLimit()
 
 
 def steps_needed(lengths: FloatArray, tokens: int) -> IntArray:
@@ -141,7 +134,7 @@ def most_steps(tokens: FloatArray, depth: IntArray, output_tokens: int) -> Float
 
 def time_per_token(tree: DraftTree, f: FloatArray, step_time_s: float, output_tokens: int) -> TimePerToken:
     """Both times of a tree with path probabilities `f`, whose step takes `step_time_s`."""
-    steps = int(steps_needed(accepted_lengths(tree, f)[None], output_tokens)[0])
+    steps = int(steps_needed(exact_lengths(tree, f)[None], output_tokens)[0])
     return TimePerToken(mean_s=step_time_s / expected_tokens(f), p99_s=steps * step_time_s / output_tokens)
 
 

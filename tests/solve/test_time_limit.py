@@ -9,18 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import TableModel, random_path_model
 
-from treeopt.acceptance.model import expected_tokens, path_probabilities
+from treeopt.acceptance.model import exact_lengths, expected_tokens, path_probabilities
 from treeopt.acceptance.replay import Replay
 from treeopt.errors import InputError
-from treeopt.solve.latency import (
-    Latency,
-    TimePerToken,
-    accepted_lengths,
-    documents_p99,
-    most_steps,
-    steps_needed,
-    time_per_token,
-)
+from treeopt.solve.time_limit import TimeLimit, TimePerToken, documents_p99, most_steps, steps_needed, time_per_token
 from treeopt.tree import DraftTree
 
 TREE = DraftTree(((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)))
@@ -57,7 +49,7 @@ def test_accepted_lengths_are_those_of_simulated_drafts(seed: int) -> None:
     model, f = random_f(seed)
     draws = 20_000
     counts = np.bincount(simulated_accepted(model, draws, np.random.default_rng(seed)), minlength=TREE.depth + 1)
-    lengths = accepted_lengths(TREE, f)
+    lengths = exact_lengths(TREE, f)
     error = 4.5 * np.sqrt(lengths * (1.0 - lengths) / draws)
     assert np.all(np.abs(counts / draws - lengths) <= error + 1e-12)
     assert lengths @ (1.0 + np.arange(len(lengths))) == pytest.approx(expected_tokens(f))
@@ -67,7 +59,7 @@ def test_accepted_lengths_are_those_of_simulated_drafts(seed: int) -> None:
 @pytest.mark.parametrize("tokens", [64, 256])
 def test_the_percentile_is_that_of_simulated_requests(seed: int, tokens: int) -> None:
     _, f = random_f(seed)
-    lengths = accepted_lengths(TREE, f)
+    lengths = exact_lengths(TREE, f)
     rng = np.random.default_rng(seed)
     requests = 40_000
     so_far, steps = np.zeros(requests), np.zeros(requests, dtype=np.int64)
@@ -108,9 +100,9 @@ def test_the_bounds_hold_for_any_accepted_lengths(weights: list[float], tokens: 
     mean, depth = float(lengths @ (1.0 + np.arange(len(lengths)))), np.array(len(lengths) - 1)
     steps = int(steps_needed(lengths[None], tokens)[0])
     assert steps <= most_steps(np.array(mean), depth, tokens)
-    limit = Latency(max_p99_s=0.01, output_tokens=tokens)
-    room = limit.room(np.array(mean), np.array(0.005), np.array(steps))
-    assert room <= limit.most_room(np.array(mean), np.array(0.005)) * (1 + 1e-9)
+    limit = TimeLimit(max_p99_s=0.01, output_tokens=tokens)
+    room = limit.headroom(np.array(mean), np.array(0.005), np.array(steps))
+    assert room <= limit.most_headroom(np.array(mean), np.array(0.005)) * (1 + 1e-9)
 
 
 def test_plain_decoding_waits_one_step_per_token() -> None:
@@ -132,12 +124,12 @@ def test_a_hundred_documents_have_a_99th_percentile() -> None:
 
 
 def test_limits_are_met_or_not() -> None:
-    limit = Latency(max_mean_s=0.005, max_p99_s=0.006)
+    limit = TimeLimit(max_mean_s=0.005, max_p99_s=0.006)
     assert limit.within(TimePerToken(0.005, 0.006))
     assert not limit.within(TimePerToken(0.0051, 0.006))
     assert not limit.within(TimePerToken(0.005, 0.0061))
-    assert Latency().within(TimePerToken(1e9, 1e9))
-    assert not Latency().limits
+    assert TimeLimit().within(TimePerToken(1e9, 1e9))
+    assert not TimeLimit().limits
 
 
 @pytest.mark.parametrize(
@@ -145,4 +137,4 @@ def test_limits_are_met_or_not() -> None:
 )
 def test_limits_that_nothing_can_meet(wrong: dict[str, float]) -> None:
     with pytest.raises(InputError):
-        Latency(**wrong)  # type: ignore[arg-type]
+        TimeLimit(**wrong)  # type: ignore[arg-type]
