@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from treeopt.verify.subjects import Choice, subjects_of
+from treeopt.verify.subjects import TreeSelection, subjects_of
 
 Run = Callable[..., Any]
 Wrong = Callable[..., None]
@@ -88,7 +88,7 @@ def test_a_plan_of_dynamic_trees_goes_through_every_command(run: Run, trace: Pat
     assert ("chosen anew in every step" in explained) == (not same)
     faster = found["best_here"]["tokens_per_s"] > 1.005 * found["choice"]["tokens_per_s"]
     assert ("without the engine's limits" in explained) == faster
-    verified = subjects_of(plan, Choice())
+    verified = subjects_of(plan, TreeSelection())
     assert [s.where for s in verified.subjects] == ["batch 1-8 (a dynamic tree, as built on average confidence)"]
     compared = run("compare", free, "--with", plan, "--with", f"openvino:{steps},{topk},{nodes - 1}", "--json")
     assert compared.code == 0

@@ -13,7 +13,6 @@ from treeopt.acceptance.profile import RankProfile, differs, stated
 from treeopt.acceptance.replay import ALL_POSITIONS_FLATTER
 from treeopt.acceptance.rules import APPROXIMATE_RULES, GREEDY
 from treeopt.acceptance.traffic import Part, Traffic
-from treeopt.collect.settings import PRICED_AS
 from treeopt.cost import (
     EngineSteps,
     Hardware,
@@ -22,6 +21,7 @@ from treeopt.cost import (
     load_model,
     parse_drafter,
 )
+from treeopt.cost.drafter import PRICED_AS
 from treeopt.cost.hardware import hardware_document
 from treeopt.cost.kernels.experts import MAX_SKEW
 from treeopt.cost.model_file import model_document, model_from

@@ -9,20 +9,58 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from treeopt.acceptance.model import PathModel
 from treeopt.decode.decoder import Decoder, Decoding, same_tree
 from treeopt.decode.drafting import Drafter
-from treeopt.decode.models import Model
+from treeopt.decode.models import CausalModel
 from treeopt.decode.reports import StepReport
+from treeopt.plan.plan import Plan
+from treeopt.planner.compare import Rival
 from treeopt.tree import DraftTree
+
+PLAN: Final = "plan"
+CHAIN: Final = "best chain"
+PLAIN: Final = "plain"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A tree under all the names that it goes by: the plan's tree may be the best chain, or plain decoding."""
+
+    names: tuple[str, ...]
+    tree: DraftTree
+
+    @property
+    def name(self) -> str:
+        """The names together."""
+        return ", ".join(self.names)
+
+
+def ways_for(plan: Plan, batch: int, context: int, rivals: Sequence[Rival], ranks: PathModel) -> tuple[Method, ...]:
+    """Each different tree once, plain decoding first.
+
+    Raises:
+        InputError: the plan or a rival has no such batch size.
+    """
+    bucket = plan.bucket_for(batch, context)
+    named = [
+        (PLAIN, DraftTree(())),
+        (CHAIN, DraftTree.chain(bucket.best_chain.depth)),
+        (PLAN, bucket.tree),
+        *((rival.name, rival.tree_for(batch, context, ranks)) for rival in rivals),
+    ]
+    trees = dict.fromkeys(tree for _, tree in named)
+    return tuple(Method(names=tuple(name for name, own in named if own == tree), tree=tree) for tree in trees)
+
 
 Advance = Callable[[int], None]
 """Told how many tokens a step emitted."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class DecodingSetup:
     """What decodes, and the seconds by which it is timed.
 
     Args:
@@ -30,7 +68,7 @@ class Subject:
         prompts: token ids, one document each.
     """
 
-    target: Model
+    target: CausalModel
     drafter: Callable[[], Drafter]
     decoding: Decoding
     prompts: tuple[tuple[int, ...], ...]
@@ -45,7 +83,7 @@ class Subject:
         return [self.prompts[self.document(i)] for i in range(max(batch, len(self.prompts)))]
 
 
-class Entry(NamedTuple):
+class StepEntry(NamedTuple):
     """One request's part of a step: tokens it had written before, and tokens that it emitted."""
 
     request: int
@@ -66,11 +104,11 @@ class TimedStep:
     full: bool
     progress: int
     context: float
-    entries: tuple[Entry, ...]
+    entries: tuple[StepEntry, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pass:
+class Run:
     """One way through all prompts.
 
     Args:
@@ -87,7 +125,7 @@ class Pass:
         return sum(map(len, self.written))
 
 
-class Lane(NamedTuple):
+class RunPlan(NamedTuple):
     """A tree to decode with, and at most how many requests at a time."""
 
     tree: DraftTree
@@ -95,12 +133,12 @@ class Lane(NamedTuple):
 
 
 def run_side_by_side(
-    subject: Subject,
-    lanes: Sequence[Lane],
+    subject: DecodingSetup,
+    lanes: Sequence[RunPlan],
     *,
     warm_up: int = 2,
     advance: Advance | None = None,
-) -> list[Pass]:
+) -> list[Run]:
     """Decode all prompts in every lane, step by step in turn.
 
     Args:
@@ -128,7 +166,7 @@ def run_side_by_side(
 class _Runner:
     """A lane at work: its decoder, and what its requests have written."""
 
-    def __init__(self, subject: Subject, lane: Lane) -> None:
+    def __init__(self, subject: DecodingSetup, lane: RunPlan) -> None:
         tree, batch = lane
         self.steps: list[TimedStep] = []
         self.progress = 0
@@ -152,9 +190,9 @@ class _Runner:
             self.progress += len(tokens)
         return True
 
-    def finished(self) -> Pass:
+    def finished(self) -> Run:
         """What it did."""
-        return Pass(tree=self._tree, steps=tuple(self.steps), written=tuple(map(tuple, self._written)))
+        return Run(tree=self._tree, steps=tuple(self.steps), written=tuple(map(tuple, self._written)))
 
     def _timed(self, report: StepReport, time_s: float) -> TimedStep:
         parts = zip(report.requests, report.emitted, strict=True)
@@ -165,5 +203,5 @@ class _Runner:
             full=report.nodes == (len(self._tree),) * self._batch,
             progress=self.progress,
             context=sum(committed) / len(committed),
-            entries=tuple(Entry(r, len(self._written[r]), len(tokens)) for r, tokens in parts),
+            entries=tuple(StepEntry(r, len(self._written[r]), len(tokens)) for r, tokens in parts),
         )

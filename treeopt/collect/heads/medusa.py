@@ -7,12 +7,14 @@ prefix `medusa_head.` is allowed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from treeopt.arrays import IntArray
-from treeopt.collect.guesses import DenseGuesses, Guesses
-from treeopt.collect.models import CausalModel, as_probabilities
+from treeopt.decode.checkpoint import read_tensors
+from treeopt.decode.guesses import LogitGuesses
+from treeopt.decode.hf import HuggingFaceModel
 from treeopt.errors import FileFormatError, InputError
 from treeopt.extras import require
 
@@ -22,7 +24,7 @@ _FORMAT: Final = (
 )
 
 
-class Head(NamedTuple):
+class MedusaHead(NamedTuple):
     """One head: its residual layers as (weight, bias), and its output weight `[V, hidden]`."""
 
     residual: tuple[tuple[Any, Any], ...]
@@ -36,13 +38,13 @@ class MedusaDrafter:
     which the target chose the root, the one at the token before it.
     """
 
-    def __init__(self, heads: tuple[Head, ...], target: CausalModel, *, temperature: float) -> None:
+    def __init__(self, heads: tuple[MedusaHead, ...], target: HuggingFaceModel, *, temperature: float) -> None:
         self._heads = heads
         self._target = target
         self._temperature = temperature
 
     @classmethod
-    def load(cls, folder: str, target: CausalModel, *, temperature: float, depth: int) -> MedusaDrafter:
+    def load(cls, folder: str, target: HuggingFaceModel, *, temperature: float, depth: int) -> MedusaDrafter:
         """Load a checkpoint's heads for this target.
 
         Raises:
@@ -52,39 +54,25 @@ class MedusaDrafter:
         path = next((Path(folder) / name for name in _FILES if (Path(folder) / name).is_file()), None)
         if path is None:
             raise InputError(f"{folder}: no {' or '.join(_FILES)} there", hint="give the folder of a Medusa checkpoint")
-        weights = _read(path)
+        tensors = read_tensors(path, what="Medusa heads", hint=_FORMAT)
+        weights = {key.removeprefix("medusa_head."): value for key, value in tensors.items()}
         heads = tuple(_head(weights, h, target, path) for h in range(_count(weights, path)))
         if depth > len(heads):
             raise InputError(f"{path}: {len(heads)} heads, but depth {depth}", hint=f"give --depth {len(heads)}")
         return cls(heads, target, temperature=temperature)
 
-    def guesses(self, tokens: IntArray, *, first: int, depth: int) -> tuple[Guesses, ...]:
-        """See `Drafter`: one element per depth."""
+    def along(self, tokens: IntArray, *, first: int, depth: int) -> Iterator[LogitGuesses]:
+        """See `TextDrafter`: one element per depth."""
         torch = require("torch", extra="hf")
         last = len(tokens) - first  # how many roots have a token after them
         hidden = self._target.last_hidden(tokens[:-1])[first - 2 :]
-        found = []
-        with torch.inference_mode():
-            for d, head in enumerate(self._heads[:depth]):
+        for d, head in enumerate(self._heads[:depth]):
+            with torch.no_grad():
                 x = hidden[: max(last - d, 0)]
                 for weight, bias in head.residual:
                     x = x + torch.nn.functional.silu(torch.nn.functional.linear(x, weight, bias))
-                found.append(DenseGuesses(as_probabilities(x @ head.output.T, self._temperature)))
-        return tuple(found)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        if path.suffix == ".safetensors":
-            weights = require("safetensors.torch", extra="hf").load_file(path)
-        else:
-            weights = require("torch", extra="hf").load(path, map_location="cpu", weights_only=True)
-        return {str(key).removeprefix("medusa_head."): value for key, value in weights.items()}
-    except InputError:
-        raise
-    except Exception as error:  # each reader has its own errors for a file that is cut or is something else
-        reason = str(error).partition("\n")[0]
-        raise FileFormatError(f"{path}: cannot be read: {reason}", hint=_FORMAT) from error
+                logits = x @ head.output.T
+            yield LogitGuesses(logits, vocabulary_size=self._target.vocabulary_size, temperature=self._temperature)
 
 
 def _count(weights: dict[str, Any], path: Path) -> int:
@@ -94,9 +82,9 @@ def _count(weights: dict[str, Any], path: Path) -> int:
     return len(heads)
 
 
-def _head(weights: dict[str, Any], h: int, target: CausalModel, path: Path) -> Head:
+def _head(weights: dict[str, Any], h: int, target: HuggingFaceModel, path: Path) -> MedusaHead:
     own = {key.partition(".")[2]: value for key, value in weights.items() if key.partition(".")[0] == str(h)}
-    H, V, layers = target.hidden_size, target.vocabulary_size, (len(own) - 1) // 2
+    H, V, layers = int(target.config.hidden_size), target.vocabulary_size, (len(own) - 1) // 2
     expected: dict[str, tuple[int, ...]] = {f"{layers}.weight": (V, H)}
     for layer in range(layers):
         expected |= {f"{layer}.linear.weight": (H, H), f"{layer}.linear.bias": (H,)}
@@ -107,4 +95,4 @@ def _head(weights: dict[str, Any], h: int, target: CausalModel, path: Path) -> H
         raise FileFormatError(f"{path}: {h}.{wrong} is {shapes}", hint=_FORMAT)
     ready = {key: value.to(device=target.device, dtype=target.dtype) for key, value in own.items()}
     residual = tuple((ready[f"{i}.linear.weight"], ready[f"{i}.linear.bias"]) for i in range(layers))
-    return Head(residual=residual, output=ready[f"{layers}.weight"])
+    return MedusaHead(residual=residual, output=ready[f"{layers}.weight"])

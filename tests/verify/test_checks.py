@@ -12,13 +12,13 @@ from decode.mutants import causal, prefix_hidden, sequential
 from treeopt.decode import decoder as decoder_module
 from treeopt.decode import rules
 from treeopt.decode.cache import SlotCache
-from treeopt.decode.step import Step, tree_step
+from treeopt.decode.step import ForwardBatch, tree_step
 from treeopt.decode.toy import ToyTransformer
-from treeopt.decode.verdicts import Verdict
+from treeopt.decode.verdicts import AcceptedPaths
 from treeopt.tree import DraftTree
 from treeopt.verify import case as case_module
+from treeopt.verify import case as own_module
 from treeopt.verify import checks as checks_module
-from treeopt.verify import own as own_module
 from treeopt.verify.case import Case
 from treeopt.verify.checks import Check, check_tree, tokens_for
 
@@ -69,8 +69,10 @@ SHOWS = {
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
 @pytest.mark.parametrize("change", [causal, sequential, prefix_hidden])
-def test_mutant_steps_are_caught(change: Callable[[Step], Step], dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def changed(*args: Any, **kwargs: Any) -> Step:
+def test_mutant_steps_are_caught(
+    change: Callable[[ForwardBatch], ForwardBatch], dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changed(*args: Any, **kwargs: Any) -> ForwardBatch:
         return change(tree_step(*args, **kwargs))
 
     for module in (case_module, own_module, decoder_module, checks_module):
@@ -119,7 +121,7 @@ def test_a_compaction_in_the_wrong_order_is_caught(monkeypatch: pytest.MonkeyPat
 
 
 def test_mutant_gathering_from_the_node_itself_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def walk(evidence: Any, wanted: Any) -> Verdict:
+    def walk(evidence: Any, wanted: Any) -> AcceptedPaths:
         """A child is taken if its OWN row wants its token."""
         trees, tokens, best = evidence.trees, evidence.tokens, evidence.best
         path = np.full((len(trees), trees.depth + 1), -1)
@@ -129,7 +131,7 @@ def test_mutant_gathering_from_the_node_itself_is_caught(monkeypatch: pytest.Mon
             kids = [k for k in trees.children[b, 0] if k >= 0 and best[b, k] == tokens[b, k]]
             if kids:
                 path[b, 1] = last[b] = kids[0]
-        return Verdict(path, best[np.arange(len(trees)), last])
+        return AcceptedPaths(path, best[np.arange(len(trees)), last])
 
     monkeypatch.setattr(rules, "_walk", walk)
     assert {"parent gathering, every rule", "end token on a path"} <= failed(check_tree(case()))
@@ -154,7 +156,7 @@ def test_an_end_token_that_is_ignored_is_caught(monkeypatch: pytest.MonkeyPatch)
 def test_a_batch_that_mixes_requests_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = SlotCache.write
 
-    def mixed(self: SlotCache, layer: int, keys: Any, values: Any, step: Step) -> Any:
+    def mixed(self: SlotCache, layer: int, keys: Any, values: Any, step: ForwardBatch) -> Any:
         found, values = kept(self, layer, keys, values, step)
         return (found.roll(1, 0) if len(step.rows) == 5 and step.trees is not None else found), values
 

@@ -8,19 +8,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from treeopt.bench.lanes import Subject
-from treeopt.bench.texts import PROMPTS
-from treeopt.collect.drafters import check_pair
-from treeopt.collect.models import CausalModel, Encoder
+from treeopt.bench.runs import DecodingSetup
+from treeopt.collect.drafters import check_drafts_trees, check_pair, load_tree_drafter
+from treeopt.collect.encoder import Encoder
 from treeopt.collect.prompts import Prompt, read_prompts
-from treeopt.collect.settings import Draft, parse_draft
+from treeopt.collect.settings import DrafterSpec, parse_draft
 from treeopt.decode.decoder import Decoding
-from treeopt.decode.drafters import LookupDrafter, ModelDrafter
-from treeopt.decode.drafting import Drafter
 from treeopt.decode.hf import HuggingFaceModel
 from treeopt.decode.rules import rule_named
-from treeopt.errors import InputError, UnknownNameError
+from treeopt.errors import UnknownNameError
 from treeopt.plan.plan import Plan
+
+PROMPTS: Final = (
+    "The harbour was quiet that morning, and the keeper of the lighthouse",
+    "Here is a list of the planets of the solar system, one per line:\n1.",
+    "def mean(values):\n    ",
+    "Q: Why is the sky blue?\nA:",
+    "Dear customer,\nthank you for your order. We are sorry to tell you that",
+    "To make bread you need flour, water, salt and yeast. First,",
+    '{"name": "Alice", "age": 31, "city": "Oslo"}\n{"name": "Bob",',
+    "SELECT name, price FROM products WHERE",
+    "Summary of the meeting: the team agreed on three points. First,",
+    "English: Good morning. French: Bonjour. English: Good night. French:",
+    "The train left the station at nine. At ten, the conductor",
+    "A triangle has sides of length 3, 4 and 5. Its area is",
+    "<ul>\n  <li>apples</li>\n  <li>pears</li>\n",
+    "In 1969 two astronauts landed on the moon. They",
+    "Roses are red,\nviolets are blue,\n",
+    "How to change a tyre, step by step:\n1. Park the car on level ground.\n2.",
+)
+
 
 CLOCKS: Final[dict[str, Callable[[], float]]] = {"wall": time.perf_counter, "cpu": time.process_time}
 # What a plan's dtype is called where models are loaded; weights in other formats are loaded as they are.
@@ -29,7 +46,7 @@ DTYPES: Final = ("auto", "float32", "bfloat16", "float16", "float64")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class BenchRequest:
     """What to load.
 
     Args:
@@ -59,18 +76,14 @@ class Request:
             raise UnknownNameError("dtype", self.dtype, DTYPES)
         if self.clock not in CLOCKS:
             raise UnknownNameError("clock", self.clock, CLOCKS)
-        if self.drafter.kind == "medusa":
-            raise InputError(
-                "the reference decoder does not run Medusa heads: drafters do not see the target's hidden states",
-                hint="bench with early-exit:K, ngram:N or a draft model",
-            )
+        check_drafts_trees(self.drafter)
 
     @property
-    def drafter(self) -> Draft:
+    def drafter(self) -> DrafterSpec:
         """The parsed `draft`."""
         return parse_draft(self.draft)
 
-    def load(self, plan: Plan) -> Subject:
+    def load(self, plan: Plan) -> DecodingSetup:
         """Read the prompts, then the weights.
 
         Raises:
@@ -80,11 +93,13 @@ class Request:
         check_pair(self.drafter, encoder)
         prompts = [encoder.encode(prompt, max_new_tokens=self.new_tokens) for prompt in self._prompts()]
         dtype = _LOADED_AS.get(dict(plan.model.facts).get("dtype", ""), "auto") if self.dtype == "auto" else self.dtype
-        target = HuggingFaceModel(CausalModel.load(self.target, device=self.device, dtype=dtype))
+        target = HuggingFaceModel.load(self.target, device=self.device, dtype=dtype)
         decoding = self._decoding(plan, target)
-        return Subject(
+        return DecodingSetup(
             target=target,
-            drafter=self._drafter(target, dtype, decoding.temperature),
+            drafter=load_tree_drafter(
+                self.drafter, target, temperature=decoding.temperature, device=self.device, dtype=dtype
+            ),
             decoding=decoding,
             prompts=tuple(tuple(tokens.tolist()) for tokens in prompts),
             clock=CLOCKS[self.clock],
@@ -105,13 +120,3 @@ class Request:
             end_tokens=target.end_tokens,
             seed=self.seed,
         )
-
-    def _drafter(self, target: HuggingFaceModel, dtype: str, temperature: float) -> Callable[[], Drafter]:
-        draft, V = self.drafter, target.vocabulary_size
-        if draft.kind == "ngram":
-            return lambda: LookupDrafter(longest=draft.number, vocabulary_size=V)
-        if draft.kind == "early-exit":
-            model = target.early_exit(draft.number)
-        else:
-            model = HuggingFaceModel.load(draft.argument, device=self.device, dtype=dtype)
-        return lambda: ModelDrafter(model, vocabulary_size=V, temperature=temperature)

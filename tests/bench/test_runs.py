@@ -9,7 +9,7 @@ pytest.importorskip("torch", reason="decoding needs torch")
 
 from bench.world import STEP_S, TOKEN_S, lanes, random_prompts, subject_of
 
-from treeopt.bench.lanes import Lane, run_side_by_side
+from treeopt.bench.runs import RunPlan, run_side_by_side
 
 WAYS = (DraftTree(()), DraftTree.chain(3), BUSHY)
 
@@ -56,14 +56,14 @@ def test_the_way_that_is_behind_goes_first() -> None:
 
 def test_contexts_are_the_committed_tokens() -> None:
     prompts = [(1, 2, 3), (4, 5, 6, 7, 8)]
-    (plain,) = run_side_by_side(subject_of(prompts, tokens=4), [Lane(DraftTree(()), 2)], warm_up=0)
+    (plain,) = run_side_by_side(subject_of(prompts, tokens=4), [RunPlan(DraftTree(()), 2)], warm_up=0)
     # The root, token 1 of each text, is not committed yet: 3 and 5 tokens are.
     assert [step.context for step in plain.steps] == [4.0, 5.0, 6.0]
 
 
 def test_a_batch_larger_than_the_prompts_takes_them_again() -> None:
     subject = subject_of([(1, 2), (3, 4), (5,)], tokens=6)
-    (plain,) = run_side_by_side(subject, [Lane(DraftTree(()), 4)])
+    (plain,) = run_side_by_side(subject, [RunPlan(DraftTree(()), 4)])
     assert len(plain.written) == 4
     assert plain.written[3] == plain.written[0]
     assert [subject.document(request) for request in range(4)] == [0, 1, 2, 0]
