@@ -9,7 +9,7 @@ import numpy as np
 from treeopt.acceptance.intervals import Interval
 from treeopt.acceptance.profile import Conditions, RankProfile
 from treeopt.acceptance.table import DepthRanks
-from treeopt.acceptance.traffic import Evidence, Part
+from treeopt.acceptance.traffic import Part, Traffic
 from treeopt.answer import Estimate, Span
 from treeopt.plan.plan import CreatedWith, Plan, Verification
 from treeopt.plan.sources import DrafterSource, HardwareSource, ModelSource, RanksSource, Sources
@@ -96,9 +96,9 @@ def comparison_of(gain: float, interval: Interval | None, rival: str = "x") -> C
     )
 
 
-def traffic_of(*rates: Sequence[float]) -> Evidence:
-    """Evidence of these rates by depth and rank, without counts."""
+def traffic_of(*rates: Sequence[float]) -> Traffic:
+    """Traffic of these rates by depth and rank, without counts."""
     width = max(map(len, rates))
     table = np.array([[*row, *[0.0] * (width - len(row))] for row in rates])
     profile = RankProfile(name="hand", evidence=DepthRanks(rates=table), conditions=Conditions(), sha256="")
-    return Evidence(parts=(Part(name="hand", weight=1.0, profile=profile),))
+    return Traffic(parts=(Part(name="hand", weight=1.0, profile=profile),))

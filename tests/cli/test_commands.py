@@ -282,7 +282,9 @@ def test_compare_with_nothing_a_chain_and_a_path_list(run: Run, plan: Path, tmp_
     rows = json.loads(ran.out)["comparisons"]
     assert len(rows) == 3 * len(yaml.safe_load(plan.read_text())["buckets"])
     assert {r["verdict"] for r in rows if r["rival"] == "none"} == {"better"}
-    assert next(r["other"]["acceptance_length"]["value"] for r in rows if r["rival"] == "chain:4") == pytest.approx(2.7731)
+    assert next(r["other"]["acceptance_length"]["value"] for r in rows if r["rival"] == "chain:4") == pytest.approx(
+        2.7731
+    )
     assert {r["unmeasured_nodes"] for r in rows if r["rival"] == "choices.json"} == {1}
     table = run("compare", plan, "--with", choices)
     assert "no interval" in table.out  # these ranks are rates without documents

@@ -18,8 +18,7 @@ from treeopt.planner.explain import Explanation, explain
 from treeopt.planner.inputs import Inputs, load_inputs
 from treeopt.planner.make import make_plan, option
 from treeopt.planner.names import Names
-from treeopt.solve.best_trees import Limits
-from treeopt.solve.problem import Question
+from treeopt.solve.problem import Limits, Problem
 from treeopt.solve.search import price_tree
 from treeopt.tree import DraftTree
 
@@ -32,7 +31,7 @@ def inputs() -> Inputs:
 @pytest.fixture(scope="module")
 def plan(inputs: Inputs) -> Plan:
     limits = Limits(max_nodes=24, max_depth=5)
-    return make_plan(Question(batches=(2, 8, 64), limits=limits), inputs, command="x", contexts=(1024, 8192))
+    return make_plan(Problem(batches=(2, 8, 64), limits=limits), inputs, command="x", contexts=(1024, 8192))
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +107,7 @@ def test_the_experts_are_those_of_the_tokens(found: Explanation) -> None:
     assert second is not None
     assert second == (pytest.approx(128 * (1 - (1 - 8 / 128) ** 96)), 128)
     dense = load_inputs(Names(ranks="example"))
-    one = explain(make_plan(Question(batches=(4,)), dense, command="x"), dense, batch=4)
+    one = explain(make_plan(Problem(batches=(4,)), dense, command="x"), dense, batch=4)
     assert one.plain_experts is None
     assert all(a.experts is None for a in one.additions)
 

@@ -12,10 +12,9 @@ from treeopt.errors import InputError
 from treeopt.files.documents import write_atomically
 from treeopt.files.typed import NotNegative, Positive, Whole, json_text, write, yaml_text
 from treeopt.plan.sources import Sources
-from treeopt.solve.best_trees import Limits
 from treeopt.solve.bucket import Bucket
-from treeopt.solve.latency import NO_LIMIT, Latency
-from treeopt.solve.problem import Objective
+from treeopt.solve.problem import Limits, Objective
+from treeopt.solve.time_limit import NO_LIMIT, TimeLimit
 from treeopt.tree import DraftTree
 
 FORMAT: Final = "treeopt.plan/2"
@@ -65,7 +64,7 @@ class Plan:
     sources: Sources
     limits: Limits = Limits()
     budget_tokens: Positive | None = None
-    time_limit: Latency = NO_LIMIT
+    time_limit: TimeLimit = NO_LIMIT
 
     @property
     def contexts(self) -> tuple[Span, ...]:

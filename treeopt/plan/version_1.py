@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.answer import Estimate, Note, Span
 from treeopt.arrays import FloatArray
+from treeopt.draft_family import DynamicTree
 from treeopt.errors import SearchError
 from treeopt.files.documents import Field
 from treeopt.files.typed import Between, Count, NotNegative, Positive, Whole, check_derived, read
@@ -23,10 +23,9 @@ from treeopt.plan.sources import (
     Source,
     Sources,
 )
-from treeopt.solve.best_trees import Limits
 from treeopt.solve.bucket import Bucket, Category, CostSensitivity, EngineLoss, Optimality, Option, WorstLoss
-from treeopt.solve.latency import NO_LIMIT, Latency, TimePerToken
-from treeopt.solve.problem import Objective
+from treeopt.solve.problem import Limits, Objective
+from treeopt.solve.time_limit import NO_LIMIT, TimeLimit, TimePerToken
 from treeopt.tree import DraftTree
 
 FORMAT_1: Final = "treeopt.plan/1"
@@ -141,7 +140,7 @@ class _Plan:
     context: Whole
     objective: Objective
     limits: _Limits = _Limits()
-    latency: Latency | None = None
+    latency: TimeLimit | None = None
     notes: tuple[str, ...]
     buckets: tuple[_Bucket, ...]
 
@@ -197,7 +196,7 @@ def _bucket(old: _Bucket, field: Field, context: int) -> Bucket:
         batch=old.batch,
         context=old.context or Span(context, context),
         tree=old.paths,
-        dynamic=None if old.dynamic is None else Triple(*old.dynamic),
+        dynamic=None if old.dynamic is None else DynamicTree(*old.dynamic),
         acceptance_length=_measured(old.expected_tokens),
         tokens_per_s=Estimate.priced(old.tokens_per_s),
         speedup=Estimate.priced(old.speedup.value),

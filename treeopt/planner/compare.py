@@ -7,10 +7,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import ClassVar
 
-from treeopt.acceptance.dynamic_tree import Triple, dynamic_tree_shape
+from treeopt.acceptance.dynamic_tree import dynamic_tree_shape
 from treeopt.acceptance.model import PathModel
-from treeopt.acceptance.traffic import Evidence
+from treeopt.acceptance.traffic import Traffic
 from treeopt.answer import Estimate
+from treeopt.draft_family import Draft, DynamicTree
 from treeopt.engines.importing import load_drafts, parse_spec
 from treeopt.engines.schedule import DraftSchedule
 from treeopt.files.typed import Count, Whole
@@ -18,10 +19,8 @@ from treeopt.plan.plan import Plan
 from treeopt.planner.inputs import Inputs
 from treeopt.planner.make import estimate, option
 from treeopt.solve.bucket import Option
-from treeopt.solve.families import Draft
 from treeopt.solve.fixed_point import paired_gain
-from treeopt.solve.problem import Point
-from treeopt.solve.scores import TIE
+from treeopt.solve.problem import TIE, Point
 from treeopt.tree import DraftTree
 
 
@@ -57,15 +56,15 @@ class Rival:
             InputError: see `draft_for`.
         """
         draft = self.draft_for(batch, context)
-        return dynamic_tree_shape(model, draft) if isinstance(draft, Triple) else draft
+        return dynamic_tree_shape(model, draft) if isinstance(draft, DynamicTree) else draft
 
     @property
     def is_dynamic(self) -> bool:
         """Whether it shapes its trees anew in every step: recorded confidence tells what that gains."""
         drafts = self.drafts.buckets if isinstance(self.drafts, Plan) else self.drafts.steps
-        return any(isinstance(step.draft, Triple) for step in drafts)
+        return any(isinstance(step.draft, DynamicTree) for step in drafts)
 
-    def assumption(self, evidence: Evidence) -> str | None:
+    def assumption(self, evidence: Traffic) -> str | None:
         """What the prices take for granted about a dynamic tree."""
         if not self.is_dynamic:
             return None

@@ -18,7 +18,7 @@ from treeopt.acceptance.rules import (
 )
 from treeopt.acceptance.traffic import Part
 from treeopt.answer import Note
-from treeopt.collect.settings import PRICED_AS
+from treeopt.cost.drafter import PRICED_AS
 from treeopt.files.shipped import DEFAULT_RANKS
 from treeopt.planner.names import Names
 

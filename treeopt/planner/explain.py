@@ -24,9 +24,8 @@ from treeopt.planner.inputs import Inputs
 from treeopt.planner.make import option
 from treeopt.planner.reasons import cliff
 from treeopt.planner.sensitivity import TermedCost, cost_sensitivity, step_terms
-from treeopt.solve.best_trees import Limits
 from treeopt.solve.bucket import Bucket, CostSensitivity, Option
-from treeopt.solve.problem import Point, Question
+from treeopt.solve.problem import Limits, Point, Problem
 from treeopt.solve.result import Choice, Priced, RunnerUp
 from treeopt.solve.search import price_tree, search
 from treeopt.tree import DraftTree, RankPath
@@ -163,13 +162,13 @@ def explain(plan: Plan, inputs: Inputs, *, batch: int, context: int | None = Non
     bucket = plan.bucket_for(batch, context)
     point = Point(batch, bucket.context.max if context is None else context)
     ranks, cost = inputs.evidence.model_under(bucket.draft), inputs.cost
-    question = Question(
+    question = Problem(
         batches=(batch,),
         context=point.context,
         limits=plan.limits,
         objective=plan.objective,
         budget_tokens=plan.budget_tokens,
-        latency=plan.time_limit,
+        time_limit=plan.time_limit,
     )
     (alone,) = search(question, ranks, cost)
     choice = _as_choice(bucket.tree, alone, price_tree(bucket.tree, ranks, cost, batch=batch, context=point.context))

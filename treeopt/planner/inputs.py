@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from treeopt.acceptance.loading import load_profile
 from treeopt.acceptance.profile import RankProfile, differs, stated
 from treeopt.acceptance.rules import APPROXIMATE_RULES, GREEDY
-from treeopt.acceptance.traffic import Evidence, Part
+from treeopt.acceptance.traffic import Part, Traffic
 from treeopt.answer import Note
 from treeopt.cost import (
     EngineSteps,
@@ -50,7 +50,7 @@ class Inputs:
     """The inputs, loaded, with where they came from."""
 
     names: Names
-    evidence: Evidence
+    evidence: Traffic
     sources: Sources
     hardware: Hardware
     model: ModelShape
@@ -204,7 +204,7 @@ def _skewed(model: ModelShape, skew: float | None) -> ModelShape:
     return replace(model, experts=replace(model.experts, skew=skew))
 
 
-def load_evidence(text: str, *, confidence: bool = False) -> tuple[Evidence, RanksSource]:
+def load_evidence(text: str, *, confidence: bool = False) -> tuple[Traffic, RanksSource]:
     """A rank profile by name or file, or a mixture of several: `code.npz=0.3,chat.npz=0.7`, shares of the drafts.
 
     Raises:
@@ -227,7 +227,7 @@ def load_evidence(text: str, *, confidence: bool = False) -> tuple[Evidence, Ran
     if len(rules) > 1:
         raise differs("rule", rules, hint="mix what ran alike: a plan is for one rule")
     parts = tuple(_part(profile, share) for profile, (_, share) in zip(profiles, shares, strict=True))
-    evidence = Evidence(parts=parts)
+    evidence = Traffic(parts=parts)
     combined = hashlib.sha256("".join(part.profile.sha256 for part in parts).encode()).hexdigest()
     return evidence, RanksSource(
         name=text,
@@ -242,10 +242,10 @@ def load_evidence(text: str, *, confidence: bool = False) -> tuple[Evidence, Ran
     )
 
 
-def _one_profile(text: str, confidence: bool) -> tuple[Evidence, RanksSource]:
+def _one_profile(text: str, confidence: bool) -> tuple[Traffic, RanksSource]:
     located = locate("ranks", text)
     profile = load_profile(located.path, keep=True, confidence=confidence)
-    evidence, trials = Evidence(parts=(_part(profile, 1.0),)), profile.evidence.trials
+    evidence, trials = Traffic(parts=(_part(profile, 1.0),)), profile.evidence.trials
     return evidence, RanksSource(
         name=profile.name,
         file=_file(located),

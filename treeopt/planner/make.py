@@ -8,10 +8,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from treeopt.acceptance.intervals import Interval
-from treeopt.acceptance.traffic import Evidence
+from treeopt.acceptance.traffic import Traffic
 from treeopt.answer import Estimate, Note, Span
 from treeopt.cost import break_even_batch
 from treeopt.cost.step_cost import StepCost
+from treeopt.draft_family import Draft
 from treeopt.plan.plan import CreatedWith, Plan, Verification
 from treeopt.plan.sources import EngineSource, FormatLoss
 from treeopt.planner.inputs import Inputs
@@ -28,9 +29,8 @@ from treeopt.planner.reasons import (
 )
 from treeopt.planner.sensitivity import cost_sensitivity
 from treeopt.solve.bucket import Bucket, EngineLoss, Option, WorstLoss
-from treeopt.solve.families import Draft
 from treeopt.solve.fixed_point import Settled, held_out_tokens, settled_search
-from treeopt.solve.problem import Question
+from treeopt.solve.problem import Problem
 from treeopt.solve.result import Priced
 from treeopt.tree import DraftTree
 from treeopt.version import VERSION
@@ -53,7 +53,7 @@ def knows_plain(cost: StepCost, batch: int) -> bool:
 
 
 def make_plan(
-    question: Question,
+    question: Problem,
     inputs: Inputs,
     *,
     command: str,
@@ -64,7 +64,7 @@ def make_plan(
 ) -> Plan:
     """Search, and put the answer with its evidence into a plan.
 
-    `contexts` are searched one after the other, in place of the question's own (see `Question.over`). `command` is
+    `contexts` are searched one after the other, in place of the question's own (see `Problem.over`). `command` is
     recorded in the plan; `seed` is that of the bootstrap behind the intervals. With `held_out` that share of the
     documents does not take part in the search, and every bucket tells its E on them. With a `target` the trees are
     the best that an engine can load, and every bucket tells what that costs.
@@ -114,11 +114,11 @@ def make_plan(
         sources=sources,
         limits=settled[0].question.limits,
         budget_tokens=question.budget_tokens,
-        time_limit=question.latency,
+        time_limit=question.time_limit,
     )
 
 
-def _where_plain_is_known(question: Question, cost: StepCost) -> Iterator[Question]:
+def _where_plain_is_known(question: Problem, cost: StepCost) -> Iterator[Problem]:
     """The question in runs of batch sizes: where plain decoding has no time of its own, something must be drafted."""
     ranges = zip(question.ranges, question.batches, strict=True)
     for known, run in groupby(ranges, key=lambda pair: knows_plain(cost, pair[1])):
@@ -172,8 +172,8 @@ def option(draft: Draft, priced: Priced, tokens: Interval | None = None) -> Opti
 def _bucket(
     settled: Settled,
     inputs: Inputs,
-    evidence: Evidence,
-    judge: Evidence | None,
+    evidence: Traffic,
+    judge: Traffic | None,
     seed: int,
     restricted: Restricted | None,
 ) -> Bucket:
@@ -192,7 +192,7 @@ def _bucket(
         batch=Span(choice.batch_min, choice.batch_max),
         context=Span(question.context_min, question.context),
         tree=choice.tree,
-        dynamic=choice.triple,
+        dynamic=choice.dynamic,
         acceptance_length=chosen.acceptance_length,
         tokens_per_s=chosen.tokens_per_s,
         speedup=Estimate.priced(choice.speedup) if known else None,
@@ -206,7 +206,7 @@ def _bucket(
         path_probabilities=choice.path_probabilities,
         held_out_length=None if judge is None else estimate(*held_out_tokens(choice.draft, judge, seed=seed)),
         time_per_token=settled.time_per_token,
-        meets_limit=choice.meets_limit if question.latency.limits else None,
+        meets_limit=choice.meets_limit if question.time_limit.limits else None,
         speedup_at_min=choice.speedup_at_min if known else None,
         ridge_batch=break_even_batch(cost.ridge_tokens, choice.best.nodes),
         runner_up=None if choice.runner_up is None else option(choice.runner_up.draft, choice.runner_up.option),

@@ -9,15 +9,14 @@ from typing import Final, Protocol, runtime_checkable
 from treeopt.answer import Note
 from treeopt.cost import break_even_batch
 from treeopt.cost.step_cost import StepCost
+from treeopt.draft_family import Chains
 from treeopt.plan.sources import RanksSource
 from treeopt.solve.bucket import CostSensitivity, Optimality
 from treeopt.solve.buckets import batches_in_words
-from treeopt.solve.families import Chains
 from treeopt.solve.fixed_point import Settled
-from treeopt.solve.latency import Latency
-from treeopt.solve.problem import Objective
+from treeopt.solve.problem import TIE, Objective
 from treeopt.solve.result import Choice
-from treeopt.solve.scores import TIE
+from treeopt.solve.time_limit import TimeLimit
 
 # A note names so many buckets.
 _NAMED: Final = 8
@@ -47,7 +46,7 @@ def _range(settled: Settled, *, with_context: bool) -> str:
 
 def within_limits(settled: Sequence[Settled]) -> list[str]:
     """The largest listed batch size within the limits on the time per token, for every range of contexts."""
-    limit = settled[0].question.latency
+    limit = settled[0].question.time_limit
     if not limit.limits:
         return []
     notes = []
@@ -68,13 +67,13 @@ def within_limits(settled: Sequence[Settled]) -> list[str]:
 
 def _documents_words(settled: Settled) -> str:
     """That real documents wait longer than the limit on the 99th percentile, which takes steps as independent."""
-    limit_s, documents_s = settled.question.latency.max_p99_s, settled.time_per_token.documents_p99_s
+    limit_s, documents_s = settled.question.time_limit.max_p99_s, settled.time_per_token.documents_p99_s
     if limit_s is None or documents_s is None or documents_s <= limit_s:
         return ""
     return f"; that takes steps as independent, 1 % of these documents wait {documents_s * 1e3:.2f} ms and more"
 
 
-def _limit_words(limit: Latency) -> str:
+def _limit_words(limit: TimeLimit) -> str:
     words = [f"{limit.max_mean_s * 1e3:g} ms per token on average"] if limit.max_mean_s is not None else []
     words += [f"{limit.max_p99_s * 1e3:g} ms for 99 % of requests"] if limit.max_p99_s is not None else []
     return " and ".join(words)
@@ -130,7 +129,7 @@ def over_limit(settled: Settled) -> list[str]:
     """That nothing stays within the limits, if so."""
     if settled.choice.meets_limit:
         return []
-    time, limit = settled.time_per_token, _limit_words(settled.question.latency)
+    time, limit = settled.time_per_token, _limit_words(settled.question.time_limit)
     if len(settled.question.ends) > 1:
         return [
             f"nothing was found within {limit} at both ends of this range: this one loses least there, "
@@ -229,11 +228,11 @@ def _shared(settled: Settled, one_for_all: bool) -> list[str]:
 def _chain(settled: Settled, ranks: RanksSource) -> list[str]:
     """How the best chain compares, where a tree was possible at all."""
     choice, question = settled.choice, settled.question
-    if isinstance(question.shape, Chains):
+    if isinstance(question.family, Chains):
         return []
     if not ranks.knows_widths:
         return ["whether a tree would gain more is not known: no widths in the ranks"]
-    if choice.triple is None and choice.tree.is_chain:
+    if choice.dynamic is None and choice.tree.is_chain:
         return ["the best tree is a chain"] if question.objective is Objective.THROUGHPUT else []
     chain_loss = 1.0 - choice.chain.tokens_per_s / choice.best.tokens_per_s
     return [f"a chain of {choice.chain.depth} loses only {chain_loss:.1%}"] if 0.0 <= chain_loss < 0.03 else []

@@ -12,12 +12,12 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from treeopt.acceptance.model import PathModel, expected_tokens, path_probabilities
-from treeopt.acceptance.traffic import Evidence
+from treeopt.acceptance.traffic import Traffic
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.terms import StepTerms, Term, TermError
+from treeopt.draft_family import DynamicTrees
 from treeopt.solve.bucket import CostFlip, CostSensitivity, TermSensitivity
-from treeopt.solve.families import Triples
-from treeopt.solve.problem import Objective, Point, Question
+from treeopt.solve.problem import Objective, Point, Problem
 from treeopt.solve.result import Choice
 from treeopt.solve.scores import Space
 from treeopt.solve.search import price_tree
@@ -60,7 +60,7 @@ def step_terms(cost: TermedCost, tree: DraftTree, point: Point) -> StepTerms:
     return cost.terms(batch=point.batch, nodes=len(tree), depth=tree.depth, widths=widths, context=point.context)
 
 
-def cost_sensitivity(choice: Choice, question: Question, evidence: Evidence, cost: StepCost) -> CostSensitivity | None:
+def cost_sensitivity(choice: Choice, question: Problem, evidence: Traffic, cost: StepCost) -> CostSensitivity | None:
     """What errors of the step time would change about a choice, at its largest batch and context.
 
     None where the step time does not come in terms, and for dynamic trees. Under the objective `length` step times
@@ -72,7 +72,7 @@ def cost_sensitivity(choice: Choice, question: Question, evidence: Evidence, cos
         evidence: the acceptance.
         cost: the price.
     """
-    if not isinstance(cost, TermedCost) or isinstance(question.shape, Triples):
+    if not isinstance(cost, TermedCost) or isinstance(question.family, DynamicTrees):
         return None
     point, ranks = question.ends[-1], evidence.model_under(choice.draft)
     ours, plain = _rival(choice.tree, ranks, cost, point), _rival(PLAIN, ranks, cost, point)
@@ -93,7 +93,7 @@ def cost_sensitivity(choice: Choice, question: Question, evidence: Evidence, cos
 
 
 def _judged(
-    terms: list[TermSensitivity], choice: Choice, question: Question, ranks: PathModel, cost: TermedCost
+    terms: list[TermSensitivity], choice: Choice, question: Problem, ranks: PathModel, cost: TermedCost
 ) -> tuple[list[TermSensitivity], list[CostFlip]]:
     """The terms with flips and regrets, and the errors that cost something."""
     point, errors = question.ends[-1], {e.term.value: e.p90 for e in cost.error_p90() if e.p90 is not None}
