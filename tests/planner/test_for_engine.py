@@ -224,8 +224,8 @@ def test_a_drafter_that_the_release_has_not_is_refused(table: Inputs) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("dynamic: {steps: ", "dynamic: {steps: -", "out of range"),
-        ("dynamic: {steps: ", "dynamic: {stages: 1, steps: ", "unknown key"),
+        ("dynamic: {num_steps: ", "dynamic: {num_steps: -", "out of range"),
+        ("dynamic: {num_steps: ", "dynamic: {stages: 1, num_steps: ", "unknown key"),
         ("engine_loss:\n", "engine_loss:\n      by: 1\n", "unknown key"),
         ("allow_off: false", "allow_off: 3", "true or false"),
     ],
