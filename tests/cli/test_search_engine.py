@@ -72,7 +72,7 @@ def test_a_plan_of_dynamic_trees_goes_through_every_command(run: Run, trace: Pat
     assert ran.code == 0
     assert "recorded confidence" in ran.err
     (bucket,) = yaml.safe_load(plan.read_text())["buckets"]
-    steps, topk, nodes = (bucket["dynamic"][key] for key in ("steps", "topk", "nodes"))
+    steps, topk, nodes = (bucket["dynamic"][key] for key in ("num_steps", "topk", "num_draft_tokens"))
     assert bucket["nodes"] == nodes
     content = json.loads(run("export", plan).out)
     assert (content["tree_depth"], content["branching_factor"], content["num_assistant_tokens"]) == (
