@@ -182,7 +182,6 @@ def test_collapse_in_iterations(tmp_path: Path) -> None:
 
 
 def test_counters_that_stand_still(tmp_path: Path) -> None:
-    pytest.importorskip("prometheus_client")
     names = ("drafts", "draft_tokens", "accepted_tokens")
     text = "".join(f'vllm:spec_decode_num_{name}_total{{engine="0"}} 0.0\n' for name in names)
     with pytest.raises(NoDraftsError):

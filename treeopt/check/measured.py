@@ -9,7 +9,7 @@ from typing import Final
 
 from treeopt.acceptance.conversions import survival_from_conditional
 from treeopt.acceptance.errors import NoDraftsError
-from treeopt.acceptance.importers import Source, read_evidence
+from treeopt.acceptance.importers import ImportedSource, read_evidence
 from treeopt.acceptance.loading import is_profile, is_trace, load_profile
 from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.position import PositionSurvival
@@ -87,7 +87,7 @@ def read_metrics(paths: Sequence[Path], kind: str | None = None, draft_tokens: i
     )
 
 
-def _measured(source: Source) -> Measured:
+def _measured(source: ImportedSource) -> Measured:
     tally, known = source.tally, of_profile(source.profile)
     mean = tally.drafted_tokens / tally.drafts if tally.drafted_tokens is not None and tally.drafts else None
     is_shorter = mean is not None and known.draft_tokens is not None and mean < _MIXED * known.draft_tokens
