@@ -18,8 +18,9 @@ from treeopt.collect.prompts import read_prompts
 from treeopt.collect.record import Document, Recorder, to_npz
 from treeopt.collect.settings import Settings
 from treeopt.errors import InputError
-from treeopt.files.documents import check_writable, os_error, read_text, write_atomically
+from treeopt.files.documents import os_error, read_text
 from treeopt.files.opening import file_sha256
+from treeopt.files.writing import check_writable, write_atomically
 
 FORMAT: Final = "treeopt.collect/1"
 Advance = Callable[[int], None]

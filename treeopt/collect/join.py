@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +9,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from treeopt.files.documents import os_error
+from treeopt.files.writing import replacing
 
 
 def join_npz(parts: Sequence[Path], out: Path) -> None:
@@ -21,22 +18,8 @@ def join_npz(parts: Sequence[Path], out: Path) -> None:
     Raises:
         InputError: `out` cannot be written; whatever was there stays.
     """
-    temporary: str | None = None
-    try:
-        handle, temporary = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
-        with os.fdopen(handle, "wb") as file:
-            _write(parts, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, parts[0].stat().st_mode & 0o777)
-        os.replace(temporary, out)
-        temporary = None
-    except OSError as error:
-        raise os_error(error, out, what="trace", verb="write") from error
-    finally:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+    with replacing(out, what="trace") as file:
+        _write(parts, file)
 
 
 def _write(parts: Sequence[Path], file: IO[bytes]) -> None:

@@ -19,7 +19,7 @@ from treeopt.collect.record import Document, Recorder
 from treeopt.collect.settings import Settings
 from treeopt.errors import InputError
 from treeopt.extras import require
-from treeopt.files.documents import write_atomically
+from treeopt.files.writing import write_atomically
 
 # A cluster of our own, for one call. Ray listens on every interface, and replaces a loopback address that it is given,
 # unless clusters are off as they are by default on macOS and Windows. It reads these when it is imported.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from treeopt.collect.guesses import Guesses
 from treeopt.collect.models import CausalModel, Probabilities
 from treeopt.collect.rules import accepted_sibling
 from treeopt.collect.settings import Settings
+from treeopt.files.npz import npz_bytes
 
 LISTED: Final = 8  # guesses whose probability is written down
 UNRANKED: Final = -1
@@ -133,9 +133,7 @@ def to_npz(rows: Iterable[Rows], conditions: Conditions) -> bytes:
     """An NPZ file of documents' rows, end to end; the same rows make the same bytes."""
     parts = [vars(part) for part in rows]
     arrays: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    file = io.BytesIO()
-    np.savez_compressed(file, **arrays, conditions=np.array(json.dumps(asdict(conditions))))
-    return file.getvalue()
+    return npz_bytes({**arrays, "conditions": np.array(json.dumps(asdict(conditions)))})
 
 
 def _fill(rows: Rows, outcomes: list[Outcome]) -> None:
