@@ -5,8 +5,8 @@ import pytest
 from decode.models import BUSHY, noisy, toy
 
 from treeopt.decode.batch import TreeBatch
-from treeopt.decode.drafters import FixedDrafter, ListGuesses, LookupDrafter, ModelDrafter
-from treeopt.decode.drafting import Level, draft
+from treeopt.decode.drafters import FixedDrafter, LookupDrafter, ModelDrafter
+from treeopt.decode.drafting import DraftLevel, draft
 from treeopt.decode.draws import RandomDraws
 from treeopt.decode.rules import Siblings
 from treeopt.tree import DraftTree
@@ -79,9 +79,9 @@ def test_a_row_may_get_another_text() -> None:
         assert found[1] == model.reference(np.array(text))[-1].argmax()
 
 
-def level(text: list[int]) -> Level:
+def level(text: list[int]) -> DraftLevel:
     zero = np.zeros(1, dtype=np.int64)
-    return Level(
+    return DraftLevel(
         rows=zero,
         texts=[text],
         trees=TreeBatch.of([DraftTree.chain(1)]),
@@ -110,5 +110,42 @@ def test_noise_depends_on_the_text_alone() -> None:
     assert (one.guesses(level([1, 2, 4])).distribution() != first).any()
 
 
-def test_lists_break_ties_by_token() -> None:
-    assert ListGuesses(np.array([[0.25, 0.5, 0.25, 0.0]])).top(5).tolist() == [[1, 0, 2, -1, -1]]
+def look_up(text: list[int], *, longest: int) -> list[float]:
+    """What is guessed behind a text: the probabilities of tokens 0..15."""
+    guesses = LookupDrafter(longest=longest, vocabulary_size=V).guesses(level(text))
+    return guesses.distribution()[0].tolist()
+
+
+def test_lookup_takes_the_longest_run_that_stood_before() -> None:
+    # It ends with 1 2. That run was followed by 3 once; a lone 2 was followed by 5 twice more.
+    text = [1, 2, 3, 0, 2, 5, 7, 2, 5, 1, 2]
+    assert np.flatnonzero(look_up(text, longest=2)).tolist() == [3]
+    alone = look_up(text, longest=1)
+    assert alone[5] == 2 / 3
+    assert alone[3] == 1 / 3
+
+
+def test_lookup_ranks_by_frequency_then_by_recency() -> None:
+    drafter = LookupDrafter(longest=1, vocabulary_size=V)
+    text = [1, 4, 1, 5, 1, 6, 1, 4, 1]  # after 1: 4 twice, then 6 more recently than 5
+    assert drafter.guesses(level(text)).top(4).tolist() == [[4, 6, 5, -1]]
+    for token, rank in ((4, 0), (6, 1), (5, 2), (7, -1)):
+        (guesses,) = drafter.along(np.array([*text, token]), first=9, depth=1)
+        assert guesses.ranks(np.array([token])).tolist() == [rank]
+
+
+@pytest.mark.parametrize("kind", ["model", "lookup", "noisy", "fixed"])
+def test_along_a_text_it_guesses_what_it_guesses_behind_each_token(kind: str) -> None:
+    """The trace of a text and the drafts of a run come from the same drafter."""
+    pytest.importorskip("torch")
+    drafter = {
+        "model": ModelDrafter(toy(3), vocabulary_size=V),
+        "lookup": LookupDrafter(longest=3, vocabulary_size=V),
+        "noisy": noisy(toy(3)),
+        "fixed": FixedDrafter([7, 5, 3], vocabulary_size=V),
+    }[kind]
+    text = [1, 2, 3, 1, 2, 3, 1, 2, 4, 1, 2]
+    (along,) = drafter.along(np.array(text), first=2, depth=3)
+    behind = [drafter.guesses(level(text[:end])) for end in range(2, len(text))]
+    assert along.top(5).tolist() == [guesses.top(5)[0].tolist() for guesses in behind]
+    np.testing.assert_allclose(along.distribution(), [guesses.distribution()[0] for guesses in behind], atol=1e-9)

@@ -206,8 +206,7 @@ WRITERS = {
     "treeopt.files.npz": "an archive in memory",
     "treeopt.files.opening": "a pipe's bytes are kept in a temporary file",
     "treeopt.cli": "a stream that the shell closed",
-    "treeopt.collect.join": "members of an archive that is staged",
-    "treeopt.collect.job": "the folder of parts, made and removed",
+    "treeopt.collect.parts": "the folder of a collection, which a lock holds",
 }
 CHANGING = {"fdopen", "write_text", "write_bytes", "rename", "unlink", "rmtree", "mkdir", "touch", "savez", "memmap"}
 CHANGING |= {"mkstemp", "mkdtemp", "TemporaryFile", "NamedTemporaryFile", "TemporaryDirectory", "savez_compressed"}

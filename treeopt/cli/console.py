@@ -36,9 +36,9 @@ def notes(warnings: Iterable[str]) -> None:
 
 def wrote(*paths: Path | None) -> None:
     """Say which files were written; None is one that was not asked for."""
-    first, *more = [*filter(None, paths), None]
-    if first is not None:
-        *names, last = [str(first), *(path.name for path in filter(None, more))]
+    given = [path for path in paths if path is not None]
+    if given:
+        *names, last = [str(given[0]), *(path.name for path in given[1:])]
         notes([f"wrote {', '.join(names)} and {last}" if names else f"wrote {last}"])
 
 

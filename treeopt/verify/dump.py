@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.arrays import BoolArray, FloatArray, IntArray
+from treeopt.draft_family import DynamicTree
 from treeopt.errors import FileFormatError, TreeError
 from treeopt.files.documents import os_error, read_document
 from treeopt.files.npz import npz_bytes, read_npz
@@ -103,7 +103,7 @@ class StepDump:
         write_atomically(path, npz_bytes({"format": np.array(FORMAT), **arrays}), what="dump")
 
 
-def load_dump(path: Path, tree: DraftTree, dynamic: Triple | None = None) -> StepDump:
+def load_dump(path: Path, tree: DraftTree, dynamic: DynamicTree | None = None) -> StepDump:
     """Read a dump of a step that should have verified `tree`, or if it is `dynamic`, a tree that the dump holds.
 
     Raises:
