@@ -11,6 +11,7 @@ from treeopt.errors import InputError
 
 LookupRule = Literal["treeopt", "vllm", "sglang", "trtllm", "transformers", "llamacpp"]
 _RULES: Final[tuple[LookupRule, ...]] = get_args(LookupRule)
+COPYING_RULES: Final[tuple[LookupRule, ...]] = ("vllm", "transformers")  # those of `copied_from`
 _NAME: Final = re.compile(r"ngram(?::(?P<rule>[a-z]+))?(?::(?:(?P<low>\d{1,4})-)?(?P<high>\d{1,4}))?")
 
 
@@ -19,7 +20,8 @@ class PromptLookup:
     """Whose rule an n-gram drafter follows, and how long the runs are that it looks up.
 
     `treeopt` is the rule of `treeopt ranks collect --draft ngram:3`: anew for every node, the most frequent follower
-    first. The engines copy what followed one match: vLLM and Transformers the earliest match of the longest run.
+    first. The engines copy what followed one match: vLLM and Transformers the earliest match of the longest run; the
+    rules of the others are not known here.
 
     Raises:
         InputError: lengths that leave nothing.
@@ -63,18 +65,20 @@ def parse_lookup(text: str) -> PromptLookup | None:
     return PromptLookup(rule=rule, shortest=int(found["low"] or 1), longest=int(found["high"]))
 
 
-def copied_draft(tokens: Sequence[int], lookup: PromptLookup, length: int) -> Sequence[int]:
-    """What followed the earliest match of the longest run that ends the text: at most `length` tokens.
+def copied_from(tokens: Sequence[int], lookup: PromptLookup) -> list[int | None]:
+    """Where a draft behind the first 1, 2, ... tokens of a text is copied from: its index, None where nothing matches.
 
-    `[5, 1, 2, 9, 1, 2]` with runs of 1 to 3 ends in the run 1, 2, which stood before 9: the draft is 9, 1, 2.
+    That is behind the earliest match of the longest run that ends there: `[5, 1, 2, 9, 1, 2]` with runs of 1 to 3 ends
+    in the run 1, 2, which stood before the 9 at index 3, so the last element is 3 and the draft is 9, 1, 2.
 
-    Source: vllm 0.32.0, `v1/spec_decode/ngram_proposer.py`; transformers' `PromptLookupCandidateGenerator` agrees
-    where the match is followed by `length` tokens.
+    Source: vllm 0.32.0, `v1/spec_decode/ngram_proposer.py`; transformers 5.19, `PromptLookupCandidateGenerator`.
     """
-    end = len(tokens)
-    for run in range(min(lookup.longest, end - 1), lookup.shortest - 1, -1):
-        suffix = tokens[end - run :]
-        for start in range(end - run):
-            if tokens[start : start + run] == suffix:
-                return tokens[start + run : start + run + length]
-    return []
+    first: dict[tuple[int, ...], int] = {}  # the end of each run's first appearance
+    found: list[int | None] = []
+    for end in range(1, len(tokens) + 1):
+        ends = [
+            first.setdefault(tuple(tokens[end - run : end]), end)
+            for run in range(min(lookup.longest, end), lookup.shortest - 1, -1)
+        ]
+        found.append(next((place for place in ends if place < end), None))
+    return found
