@@ -19,7 +19,7 @@ _STEPS: Final = "file of step times"
 
 def bench(
     target: TargetModel,
-    draft: Annotated[str, typer.Option(help="ngram[:N], early-exit:K, or a model as for --target.")],
+    draft: Annotated[str, typer.Option(help="ngram[:N], ngram:vllm:1-3, early-exit:K, or a model as for --target.")],
     plan: Annotated[Path, typer.Option(help="The plan to run.", metavar="PLAN")],
     batches: Annotated[
         str | None, typer.Option(help="Batch sizes: 1,2,4; the plan's largest per bucket.", show_default=False)

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 def collect(
     target: TargetModel,
-    draft: Annotated[str, typer.Option(help="ngram[:N], early-exit:K, medusa:DIR, or a model as for --target.")],
+    draft: Annotated[
+        str, typer.Option(help="ngram[:N], ngram:vllm:1-3, early-exit:K, medusa:DIR, or a model as for --target.")
+    ],
     prompts: Annotated[Path, typer.Option(help='JSONL: {"prompt": ...}, {"messages": [...]} or {"token_ids": [...]}.')],
     out: Annotated[Path, typer.Option("--out", "-o", help="The trace, .npz.")],
     depth: Annotated[int, typer.Option(help="D, how many tokens ahead the drafter guesses.")] = 6,
