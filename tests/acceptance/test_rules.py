@@ -14,7 +14,7 @@ from treeopt.plan.reading import load_plan
 from treeopt.planner.inputs import load_inputs
 from treeopt.planner.make import make_plan
 from treeopt.planner.names import Names
-from treeopt.solve.problem import Question
+from treeopt.solve.problem import Problem
 
 
 def profile(folder: Path, rule: str) -> Path:
@@ -38,7 +38,7 @@ def profile(folder: Path, rule: str) -> Path:
 )
 def test_a_plan_for_any_rule_can_be_read_again(tmp_path: Path, rule: str, exact: bool) -> None:
     inputs = load_inputs(Names(ranks=str(profile(tmp_path, rule))))
-    plan = make_plan(Question(batches=(1,)), inputs, command="x")
+    plan = make_plan(Problem(batches=(1,)), inputs, command="x")
     assert plan.document()["verification"] == {"rule": rule, "exact": exact}
     assert any("which changes what the model says" in note for note in plan.notes) is not exact
     plan.save(tmp_path / "plan.yaml")

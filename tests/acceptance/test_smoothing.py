@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from treeopt.acceptance.paths import PathCounter
 from treeopt.acceptance.smoothing import SmoothedPaths
-from treeopt.solve.best_trees import Limits, best_families
+from treeopt.solve.best_trees import best_families
+from treeopt.solve.problem import Limits
 
 
 def model_of(rank: np.ndarray) -> SmoothedPaths:

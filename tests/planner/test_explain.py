@@ -13,15 +13,14 @@ from plans import bucket_of, plan_of
 from treeopt.acceptance.model import path_probabilities
 from treeopt.acceptance.profile import Conditions, RankProfile
 from treeopt.acceptance.table import DepthRanks
-from treeopt.acceptance.traffic import Evidence, Part
+from treeopt.acceptance.traffic import Part, Traffic
 from treeopt.errors import InputError
 from treeopt.plan.plan import Plan
 from treeopt.planner.explain import Explanation, explain, explanation_document
 from treeopt.planner.inputs import Inputs, load_inputs
 from treeopt.planner.make import make_plan
 from treeopt.planner.names import Names
-from treeopt.solve.best_trees import Limits
-from treeopt.solve.problem import Question
+from treeopt.solve.problem import Limits, Problem
 from treeopt.solve.search import price_tree
 from treeopt.tree import DraftTree
 
@@ -34,7 +33,7 @@ def inputs() -> Inputs:
 @pytest.fixture(scope="module")
 def plan(inputs: Inputs) -> Plan:
     limits = Limits(max_nodes=24, max_depth=5)
-    return make_plan(Question(batches=(2, 8, 64), limits=limits), inputs, command="x", contexts=(1024, 8192))
+    return make_plan(Problem(batches=(2, 8, 64), limits=limits), inputs, command="x", contexts=(1024, 8192))
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +98,7 @@ def test_what_a_node_needs_is_counted_against_the_step_before_it() -> None:
         conditions=Conditions(),
         sha256="",
     )
-    inputs: Any = SimpleNamespace(evidence=Evidence(parts=(Part(name="hand", weight=1.0, profile=profile),)), cost=cost)
+    inputs: Any = SimpleNamespace(evidence=Traffic(parts=(Part(name="hand", weight=1.0, profile=profile),)), cost=cost)
     plan = replace(plan_of(bucket_of(DraftTree.chain(2), 1, 1)), limits=Limits(max_nodes=3))
     first, second = explain(plan, inputs, batch=1).additions
     assert (first.f, second.f) == (pytest.approx(0.6), pytest.approx(0.3))
@@ -115,7 +114,7 @@ def test_the_experts_are_those_of_the_tokens(found: Explanation) -> None:
     assert second is not None
     assert second == (pytest.approx(128 * (1 - (1 - 8 / 128) ** 96)), 128)
     dense = load_inputs(Names(ranks="example"))
-    one = explain(make_plan(Question(batches=(4,)), dense, command="x"), dense, batch=4)
+    one = explain(make_plan(Problem(batches=(4,)), dense, command="x"), dense, batch=4)
     assert one.plain_visits is None
     assert all(a.visits is None for a in one.additions)
 

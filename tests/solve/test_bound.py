@@ -11,10 +11,10 @@ from oracles import TableModel, all_trees, random_path_model, random_product_mod
 
 from treeopt.acceptance.model import expected_tokens, path_probabilities
 from treeopt.acceptance.table import DepthRankModel
-from treeopt.solve.best_trees import Limits, best_families
+from treeopt.solve.best_trees import best_families
 from treeopt.solve.bound import WIDTHS, Ideal, narrowest, split_by_width
 from treeopt.solve.candidates import Sizes
-from treeopt.solve.problem import Point
+from treeopt.solve.problem import Limits, Point
 from treeopt.tree import DraftTree
 
 RANKS, DEPTH, NODES = 2, 5, 7

@@ -8,11 +8,9 @@ from oracles import TableModel, all_trees, random_path_model, random_product_mod
 from treeopt.acceptance.table import DepthRankModel
 from treeopt.cost.hardware import break_even_batch
 from treeopt.errors import InputError, UnknownNameError
-from treeopt.solve.best_trees import Limits
 from treeopt.solve.buckets import Sharing
-from treeopt.solve.problem import Question, parse_objective
+from treeopt.solve.problem import TIE, Limits, Problem, parse_objective
 from treeopt.solve.result import Choice
-from treeopt.solve.scores import TIE
 from treeopt.solve.search import price_tree, search
 from treeopt.tree import DraftTree
 
@@ -48,7 +46,7 @@ def test_throughput_equals_brute_force_under_a_random_staircase(make, cap: int |
     model = make(rng, D, K)
     cost = FakeCost(table=staircase(rng, 4, N + 1), pass_s=0.1 * (seed % 3))
     for batch in (1, 3):
-        question = Question(batches=(batch,), limits=Limits(max_nodes=N, max_children=cap))
+        question = Problem(batches=(batch,), limits=Limits(max_nodes=N, max_children=cap))
         (choice,) = search(question, model, cost)
         best = brute_force(model, cost, batch, N, cap)
         assert found(choice) == pytest.approx(best, rel=1e-12)
@@ -63,7 +61,7 @@ def test_where_widths_cost_the_gap_bounds_every_tree(make, seed: int) -> None:  
     K, D, N = [(2, 3, 7), (3, 3, 6), (2, 4, 6), (3, 2, 7)][seed % 4]
     model = make(rng, D, K)
     cost = FakeCost(table=staircase(rng, 3, N + 1), pass_s=0.05, wide_s=float(rng.choice([0.01, 0.1, 0.3])))
-    (choice,) = search(Question(batches=(2,), limits=Limits(max_nodes=N)), model, cost)
+    (choice,) = search(Problem(batches=(2,), limits=Limits(max_nodes=N)), model, cost)
     best = brute_force(model, cost, 2, N, None)
     assert found(choice) <= best * (1 + 1e-12)
     assert best <= found(choice) * (1.0 + choice.gap) * (1 + 1e-9)
@@ -72,7 +70,7 @@ def test_where_widths_cost_the_gap_bounds_every_tree(make, seed: int) -> None:  
 def test_narrower_trees_are_found_where_width_costs_most() -> None:
     model = DepthRankModel(np.tile([0.6, 0.3], (4, 1)))
     cost = FakeCost(table=np.tile(1.0 + 0.01 * np.arange(40), (2, 1)), wide_s=0.5)
-    (choice,) = search(Question(batches=(1,), limits=Limits(max_nodes=12)), model, cost)
+    (choice,) = search(Problem(batches=(1,), limits=Limits(max_nodes=12)), model, cost)
     assert choice.tree.expanded_widths.tolist() == [1] * choice.tree.depth
     assert choice.gap < 0.02
 
@@ -84,11 +82,11 @@ def test_stopping_at_the_first_drop_would_be_wrong() -> None:
     tiles = np.ceil(32 * nodes / 64)
     table = np.tile(6.0 + 0.8 * np.maximum(tiles - 1, 0) + 0.3 * (tiles > 4), (33, 1))
     cost = FakeCost(table=table)
-    (choice,) = search(Question(batches=(32,), limits=Limits(max_nodes=16)), model, cost)
+    (choice,) = search(Problem(batches=(32,), limits=Limits(max_nodes=16)), model, cost)
     values = []
     for n in range(1, 17):
         (at_n,) = search(
-            Question(
+            Problem(
                 batches=(32,), limits=Limits(max_nodes=n), objective=parse_objective("length"), budget_tokens=32.0 * n
             ),
             model,
@@ -110,12 +108,12 @@ def test_seed_figures() -> None:
     assert chain.expected_tokens == pytest.approx(2.7731)
     assert break_even_batch(295.2, 10) == 29
     assert break_even_batch(295.2, 5) == 59
-    question = Question(batches=(64,), objective=parse_objective("length"), budget_tokens=640)
+    question = Problem(batches=(64,), objective=parse_objective("length"), budget_tokens=640)
     (choice,) = search(question, model, flat)
     assert (choice.best.nodes, choice.tokens_per_step) == (10, 640)
     assert choice.best.expected_tokens == pytest.approx(3.419, abs=5e-4)
     (shallow,) = search(
-        Question(batches=(64,), objective=parse_objective("length"), budget_tokens=640, limits=Limits(max_depth=4)),
+        Problem(batches=(64,), objective=parse_objective("length"), budget_tokens=640, limits=Limits(max_depth=4)),
         model,
         flat,
     )
@@ -127,7 +125,7 @@ def test_seed_figures() -> None:
 def test_length_uses_the_ridge_as_budget_and_all_of_it() -> None:
     model = DepthRankModel(np.tile([0.7, 0.15], (8, 1)))
     (choice,) = search(
-        Question(batches=(32,), objective=parse_objective("length")), model, FakeCost(table=np.ones((33, 65)))
+        Problem(batches=(32,), objective=parse_objective("length")), model, FakeCost(table=np.ones((33, 65)))
     )
     assert choice.best.nodes == 9  # floor(295.2 / 32)
 
@@ -135,7 +133,7 @@ def test_length_uses_the_ridge_as_budget_and_all_of_it() -> None:
 def test_do_not_speculate_is_an_answer() -> None:
     model = DepthRankModel(np.tile([0.2, 0.1], (4, 1)))
     cost = FakeCost(table=np.tile(np.arange(0.0, 66.0), (3, 1)))
-    (choice,) = search(Question(batches=(2,)), model, cost)
+    (choice,) = search(Problem(batches=(2,)), model, cost)
     assert not choice.speculate
     assert choice.tree == DraftTree(())
     assert choice.speedup == 1.0
@@ -145,7 +143,7 @@ def test_do_not_speculate_is_an_answer() -> None:
 
 def test_ties_go_to_the_smaller_tree() -> None:
     model = DepthRankModel(np.array([[0.5, 0.004]]))
-    (choice,) = search(Question(batches=(1,)), model, FakeCost(table=np.ones((2, 65))))
+    (choice,) = search(Problem(batches=(1,)), model, FakeCost(table=np.ones((2, 65))))
     assert choice.best.nodes == 2  # 1.5 against 1.504 tokens: within 0.5 %
     assert choice.runner_up is not None
     assert choice.runner_up.loss == pytest.approx(1.0 - 1.504 / 1.5)
@@ -155,16 +153,16 @@ def test_ties_go_to_the_smaller_tree() -> None:
 def test_half_a_percent_is_a_tie_and_no_more(second: float, nodes: int) -> None:
     # One node more gives 1.5 + second tokens for 1.5, at the same time: a share of 0.491 or 0.511 %.
     model = DepthRankModel(np.array([[0.5, second]]))
-    (choice,) = search(Question(batches=(1,)), model, FakeCost(table=np.ones((2, 65))))
+    (choice,) = search(Problem(batches=(1,)), model, FakeCost(table=np.ones((2, 65))))
     assert choice.best.nodes == nodes
 
 
 def test_budget_caps_throughput_too() -> None:
     model = DepthRankModel(np.tile([0.7, 0.15], (8, 1)))
     flat = FakeCost(table=np.ones((17, 65)))
-    (choice,) = search(Question(batches=(16,), budget_tokens=100), model, flat)
+    (choice,) = search(Problem(batches=(16,), budget_tokens=100), model, flat)
     assert choice.best.nodes == 6
-    (none,) = search(Question(batches=(16,), budget_tokens=20), model, flat)
+    (none,) = search(Problem(batches=(16,), budget_tokens=20), model, flat)
     assert not none.speculate
 
 
@@ -172,13 +170,13 @@ def test_buckets_cover_the_batches_and_say_what_sharing_costs() -> None:
     model = DepthRankModel(np.tile([0.7, 0.15], (8, 1)))
     batch, nodes = np.meshgrid(np.arange(65), np.arange(65), indexing="ij")
     cost = FakeCost(table=np.maximum(1.0, batch * nodes / 100.0), pass_s=0.01)
-    choices = search(Question(batches=tuple(range(1, 65)), sharing=Sharing(max_loss=0.02)), model, cost)
+    choices = search(Problem(batches=tuple(range(1, 65)), sharing=Sharing(max_loss=0.02)), model, cost)
     assert [c.batch_min for c in choices] == [1, *(c.batch_max + 1 for c in choices[:-1])]
     assert choices[-1].batch_max == 64
     for choice in choices:
         losses = []
         for b in range(choice.batch_min, choice.batch_max + 1):
-            (alone,) = search(Question(batches=(b,)), model, cost)
+            (alone,) = search(Problem(batches=(b,)), model, cost)
             here = price_tree(choice.tree, model, cost, batch=b, context=2048)
             losses.append(1.0 - here.tokens_per_s / found(alone))
         assert max(losses) == pytest.approx(choice.sharing_loss, abs=1e-9)
@@ -197,7 +195,7 @@ def test_buckets_cover_the_batches_and_say_what_sharing_costs() -> None:
 )
 def test_questions_that_have_no_answer(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Question(**wrong)  # type: ignore[arg-type]
+        Problem(**wrong)  # type: ignore[arg-type]
 
 
 def test_unknown_objective_offers_the_nearest() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -38,20 +39,38 @@ def locate(kind: ShippedKind, name_or_file: str) -> Located:
         UnknownNameError: neither a shipped name nor an existing file.
         InputError: a path that looks like a file but is none.
     """
-    path = Path(name_or_file)
+    path, names = Path(name_or_file), shipped_names(kind)
     looks_like_a_file = "/" in name_or_file or "\\" in name_or_file or path.suffix in _SUFFIXES
     if name_or_file == STDIN:
         return Located(path, name_or_file, shipped=False)
-    if looks_like_a_file or path.exists():
+    if looks_like_a_file or (name_or_file not in names and path.exists()):
         if not path.exists():
             raise os_error(FileNotFoundError(), path, what=_WHAT[kind], verb="read")
         if path.is_dir() and kind != "ranks":  # a trace may be a folder of shards
             raise os_error(IsADirectoryError(), path, what=_WHAT[kind], verb="read")
         return Located(path, name_or_file, shipped=False)
-    if name_or_file not in shipped_names(kind):
-        all_of_them = "; `treeopt ranks list` shows them" if kind == "ranks" else ""
-        raise UnknownNameError(_WHAT[kind], name_or_file, shipped_names(kind), or_else=f"{all_of_them}; or give a file")
+    if kind == "hardware" and name_or_file not in names:
+        name_or_file = gpu_profile(name_or_file)
+    if name_or_file not in names:
+        raise UnknownNameError(_WHAT[kind], name_or_file, names, or_else=_OR_ELSE[kind])
     return Located(next((_PROFILES / kind).glob(f"**/{name_or_file}.yaml")), name_or_file, shipped=True)
 
 
+def gpu_profile(gpu: str, *, engine: str | None = None) -> str:
+    """The shipped profile that a GPU's own name means: `h200` is an H200.
+
+    Measured kernels of the engine come first, then those of vLLM, then any measured ones, then the data sheet; the name
+    itself where no profile is of that GPU.
+    """
+    wanted = re.sub(r"[\s_]+", "-", gpu.strip().lower()).removeprefix("nvidia-").removeprefix("amd-")
+    of_it = [n for n in shipped_names("hardware") if n == wanted or n.startswith(f"{wanted}-")]
+    order = [f"-{e}-" for e in (engine, "vllm", "sglang", "trtllm") if e is not None]
+    return min(of_it, key=lambda n: next((i for i, e in enumerate(order) if e in n), len(order)), default=gpu)
+
+
+_OR_ELSE: dict[ShippedKind, str] = {
+    "ranks": "; `treeopt ranks list` shows them; or give a file",
+    "hardware": "; or copy a data sheet (`treeopt/profiles/hardware`) and change its numbers, or run `treeopt profile`",
+    "models": "; or give a file",
+}
 _WHAT: dict[ShippedKind, str] = {"ranks": "rank profile", "hardware": "hardware profile", "models": "model"}

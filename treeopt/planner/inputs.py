@@ -12,8 +12,7 @@ from treeopt.acceptance.loading import load_profile
 from treeopt.acceptance.profile import RankProfile, differs, stated
 from treeopt.acceptance.replay import ALL_POSITIONS_FLATTER
 from treeopt.acceptance.rules import APPROXIMATE_RULES, GREEDY
-from treeopt.acceptance.traffic import Evidence, Part
-from treeopt.collect.settings import PRICED_AS
+from treeopt.acceptance.traffic import Part, Traffic
 from treeopt.cost import (
     EngineSteps,
     Hardware,
@@ -22,6 +21,7 @@ from treeopt.cost import (
     load_model,
     parse_drafter,
 )
+from treeopt.cost.drafter import PRICED_AS
 from treeopt.cost.hardware import hardware_document
 from treeopt.cost.kernels.experts import MAX_SKEW
 from treeopt.cost.model_file import model_document, model_from
@@ -41,7 +41,7 @@ class Inputs:
     """The inputs, loaded, with where they came from."""
 
     names: Names
-    evidence: Evidence
+    evidence: Traffic
     ranks_source: Source
     hardware: Hardware
     hardware_source: Source
@@ -186,7 +186,7 @@ def _skewed(model: ModelShape, skew: float | None) -> ModelShape:
     return replace(model, experts=replace(model.experts, skew=skew))
 
 
-def load_evidence(text: str, *, confidence: bool = False) -> tuple[Evidence, Source]:
+def load_evidence(text: str, *, confidence: bool = False) -> tuple[Traffic, Source]:
     """A rank profile by name or file, or a mixture of several: `code.npz=0.3,chat.npz=0.7`, shares of the drafts.
 
     Raises:
@@ -205,7 +205,7 @@ def load_evidence(text: str, *, confidence: bool = False) -> tuple[Evidence, Sou
         source = Source(
             name=profile.name, reference=located.reference, sha256=profile.sha256, facts=tuple(facts.items())
         )
-        return Evidence(parts=(_part(profile, 1.0),)), source
+        return Traffic(parts=(_part(profile, 1.0),)), source
     shares = [_share(item) for item in text.split(",")]
     if abs(sum(share for _, share in shares) - 1.0) > 1e-6:
         total = sum(share for _, share in shares)
@@ -221,7 +221,7 @@ def load_evidence(text: str, *, confidence: bool = False) -> tuple[Evidence, Sou
     parts = tuple(_part(profile, share) for profile, (_, share) in zip(profiles, shares, strict=True))
     combined = hashlib.sha256("".join(part.profile.sha256 for part in parts).encode()).hexdigest()
     kinds = " + ".join(dict.fromkeys(part.profile.kind for part in parts))
-    return Evidence(parts=parts), Source(name=text, reference=text, sha256=combined, facts=(("evidence", kinds),))
+    return Traffic(parts=parts), Source(name=text, reference=text, sha256=combined, facts=(("evidence", kinds),))
 
 
 def _share(item: str) -> tuple[str, float]:
