@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from rich.console import Console, RenderableType
@@ -36,6 +37,14 @@ def notes(found: Iterable[str | Note]) -> None:
     listed = [Note.note(item) if isinstance(item, str) else item for item in found]
     for note in sorted(listed, key=lambda note: list(Level).index(note.level)):
         console.print(f"{note.level}: {note.text}", style=_STYLES[note.level], markup=False, soft_wrap=True)
+
+
+def wrote(*paths: Path | None) -> None:
+    """Say which files were written; None is one that was not asked for."""
+    given = [path for path in paths if path is not None]
+    if given:
+        *names, last = [str(given[0]), *(path.name for path in given[1:])]
+        notes([f"wrote {', '.join(names)} and {last}" if names else f"wrote {last}"])
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Final, NamedTuple
 from treeopt.acceptance.rules import EXACT_RULES
 from treeopt.answer import Note, Span
 from treeopt.errors import InputError
-from treeopt.files.documents import write_atomically
 from treeopt.files.typed import NotNegative, Positive, Whole, json_text, write, yaml_text
+from treeopt.files.writing import write_atomically
 from treeopt.plan.sources import Sources
 from treeopt.solve.bucket import Bucket
 from treeopt.solve.problem import Limits, Objective
