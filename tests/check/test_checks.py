@@ -270,9 +270,9 @@ def test_the_batch_is_that_of_the_file(batch: float | None, told: int | None) ->
     """A mean without a draft length, which alone could be of any bucket."""
     gauge = Measured(name="gauge", length=2.0, error=0.01, batch=batch)
     report = check_plan(CHAINS, metrics_of(gauge))
-    assert [c.bucket.batch_max for c in report.compared] == ([] if told is None else [told])
+    assert [c.bucket.batch.max for c in report.compared] == ([] if told is None else [told])
     assert any("give --batch" in note for note in report.notes) == (told is None)
-    assert [c.bucket.batch_max for c in check_plan(CHAINS, metrics_of(gauge), batch=2).compared] == [4]  # who says it
+    assert [c.bucket.batch.max for c in check_plan(CHAINS, metrics_of(gauge), batch=2).compared] == [4]  # who says it
 
 
 def test_a_chain_that_runs_in_place_of_the_plan() -> None:
