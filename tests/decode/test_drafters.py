@@ -3,8 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from decode.models import BUSHY, noisy, toy
+from hypothesis import given
+from hypothesis import strategies as st
 
+from treeopt.acceptance.prompt_lookup import PromptLookup
 from treeopt.decode.batch import TreeBatch
+from treeopt.decode.copying import CopyDrafter
 from treeopt.decode.drafters import FixedDrafter, LookupDrafter, ModelDrafter
 from treeopt.decode.drafting import DraftLevel, draft
 from treeopt.decode.draws import RandomDraws
@@ -149,3 +153,46 @@ def test_along_a_text_it_guesses_what_it_guesses_behind_each_token(kind: str) ->
     behind = [drafter.guesses(level(text[:end])) for end in range(2, len(text))]
     assert along.top(5).tolist() == [guesses.top(5)[0].tolist() for guesses in behind]
     np.testing.assert_allclose(along.distribution(), [guesses.distribution()[0] for guesses in behind], atol=1e-9)
+
+
+TOKENS = st.lists(st.integers(0, 4), min_size=1, max_size=40)
+LOOKUPS = st.tuples(st.integers(1, 4), st.integers(0, 3)).map(
+    lambda n: PromptLookup(rule="vllm", shortest=n[0], longest=n[0] + n[1])
+)
+
+
+def copied(text: list[int], lookup: PromptLookup, depth: int) -> list[int]:
+    """The rule in words: of the longest run that ends the text and stood before, the earliest place; what followed."""
+    n = len(text)
+    for run in range(lookup.longest, lookup.shortest - 1, -1):
+        for start in range(n - run):
+            if text[start : start + run] == text[n - run :]:
+                return text[start + run : start + run + depth]
+    return []
+
+
+@given(text=TOKENS, lookup=LOOKUPS)
+def test_a_copied_draft_is_what_followed_the_earliest_match(text: list[int], lookup: PromptLookup) -> None:
+    drafter, chain = CopyDrafter(lookup, vocabulary_size=5), DraftTree.chain(3)
+    found = draft(drafter, TreeBatch.of([chain]), [text], rows=np.array([0])).tokens[0, 1:]
+    assert [token for token in found if token != -1] == copied(text, lookup, 3)
+
+
+@given(text=TOKENS, lookup=LOOKUPS, first=st.integers(1, 10))
+def test_along_a_text_the_copies_are_those_of_its_draft_starts(
+    text: list[int], lookup: PromptLookup, first: int
+) -> None:
+    levels = CopyDrafter(lookup, vocabulary_size=5).along(np.array(text), first=first, depth=3)
+    for d, guesses in enumerate(levels):
+        ends = range(first, len(text) - d)  # what is committed with each root whose token at depth d + 1 is there
+        wanted = [copied(text[:end], lookup, 3)[d : d + 1] or [-1] for end in ends]
+        assert guesses.top(1).tolist() == wanted
+
+
+def test_only_the_copied_chain_is_followed() -> None:
+    """A tree's other nodes have no token, so nothing follows them."""
+    lookup = PromptLookup(rule="vllm", shortest=1, longest=3)
+    tree = DraftTree(((0,), (1,), (0, 0), (1, 0)))
+    drafter = CopyDrafter(lookup, vocabulary_size=10)
+    found = draft(drafter, TreeBatch.of([tree]), [[5, 1, 2, 9, 1, 2]], rows=np.array([0]))
+    assert found.tokens.tolist() == [[2, 9, -1, 1, -1]]

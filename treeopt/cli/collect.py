@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 def collect(
     target: TargetModel,
-    draft: Annotated[str, typer.Option(help="ngram[:N], early-exit:K, medusa:DIR, or a model as for --target.")],
+    draft: Annotated[
+        str, typer.Option(help="ngram[:N], ngram:vllm:1-3, early-exit:K, medusa:DIR, or a model as for --target.")
+    ],
     prompts: Annotated[Path, typer.Option(help='JSONL: {"prompt": ...}, {"messages": [...]} or {"token_ids": [...]}.')],
     out: Annotated[Path, typer.Option("--out", "-o", help="The trace, .npz.")],
     depth: Annotated[int, typer.Option(help="D, how many tokens ahead the drafter guesses.")] = 6,
@@ -104,7 +106,7 @@ def _report(job: CollectJob, trace: Trace, json: bool) -> None:
     # No text is as long as the deepest guesses where fewer tokens are written than guessed ahead.
     rates = ", ".join("-" if rate is None else f"{rate:.3f}" for rate in summary["top_guess_right"])
     console.result(f"top guess right at depth 1, 2, ...: {rates}")
-    console.notes([f"wrote {job.out}"])
+    console.wrote(job.out)
 
 
 def _summary(job: CollectJob, trace: Trace) -> dict[str, Any]:

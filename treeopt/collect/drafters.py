@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from treeopt.acceptance.prompt_lookup import COPYING_RULES, parse_lookup
 from treeopt.collect.encoder import Encoder, check_same_vocabulary
 from treeopt.collect.heads.block import BlockDrafter
 from treeopt.collect.heads.chain import ChainDrafter, ChainHead
@@ -12,6 +13,7 @@ from treeopt.collect.heads.eagle import Eagle3Head, EagleHead, PEagleHead
 from treeopt.collect.heads.medusa import MedusaDrafter
 from treeopt.collect.heads.mtp import MtpHead
 from treeopt.collect.settings import DrafterSpec
+from treeopt.decode.copying import CopyDrafter
 from treeopt.decode.drafters import LookupDrafter, ModelDrafter
 from treeopt.decode.drafting import Drafter, TextDrafter
 from treeopt.decode.hf import HuggingFaceModel, check_exit
@@ -53,8 +55,10 @@ def load_tree_drafter(
         InputError: it cannot be loaded, does not go with the target, or does not draft trees.
     """
     V = target.vocabulary_size
-    if draft.kind == "ngram":
-        return lambda: LookupDrafter(longest=draft.number, vocabulary_size=V)
+    if (lookup := parse_lookup(draft.name)) is not None:
+        if lookup.rule in COPYING_RULES:
+            return lambda: CopyDrafter(lookup, vocabulary_size=V)
+        return lambda: LookupDrafter(longest=lookup.longest, vocabulary_size=V)
     if draft.kind == "early-exit":
         model = target.early_exit(draft.number)
     else:

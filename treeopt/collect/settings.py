@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from treeopt.acceptance.paths import MAX_RANKS
 from treeopt.acceptance.profile import Conditions
+from treeopt.acceptance.prompt_lookup import COPYING_RULES, PromptLookup, parse_lookup
 from treeopt.acceptance.rules import GREEDY, RECURSIVE_REJECTION, TARGET_SAMPLE
 from treeopt.collect.heads.files import HeadKind, kind_of
 from treeopt.errors import InputError, UnknownNameError
@@ -25,7 +26,7 @@ _OR_A_MODEL: Final = "; or a folder of a drafter, or a model: its directory, .gg
 
 @dataclass(frozen=True, kw_only=True)
 class DrafterSpec:
-    """Which drafter: `argument` is N for `ngram`, K for `early-exit`, else where its weights are.
+    """Which drafter: `argument` is N or RULE:LOW-HIGH for `ngram`, K for `early-exit`, else where its weights are.
 
     Of `mtp` alone it may be empty: the module is in the target's own checkpoint.
     """
@@ -35,7 +36,7 @@ class DrafterSpec:
 
     @property
     def number(self) -> int:
-        """N of `ngram:N`, K of `early-exit:K`."""
+        """K of `early-exit:K`."""
         return int(self.argument)
 
     @property
@@ -64,8 +65,8 @@ class CollectSettings:
 
     Args:
         target: directory, .gguf file or hub id of the target.
-        draft: `ngram[:N]`, `early-exit:K`, `mtp[:DIR]`, a drafter's folder (its kind is in its config.json, or stands
-            before it as in `medusa:DIR`), or a model as for `target`.
+        draft: `ngram[:N]`, `ngram:vllm:LOW-HIGH`, `early-exit:K`, `mtp[:DIR]`, a drafter's folder (its kind is in its
+            config.json, or stands before it as in `medusa:DIR`), or a model as for `target`.
         depth: D, how many tokens ahead the drafter guesses.
         ranks: how many of its guesses are told apart; a token beyond them is recorded as -1.
         max_new_tokens: the longest continuation of a prompt.
@@ -134,14 +135,14 @@ def parse_draft(text: str) -> DrafterSpec:
         UnknownNameError: neither a kind of drafter nor a place of a model.
         InputError: a kind without its number or folder.
     """
-    name, colon, argument = text.partition(":")
+    name, _, argument = text.partition(":")
     kind = next((k for k in _KINDS if k == name), None)
     if kind is None:
         if "/" in text or text.endswith(".gguf") or Path(text).exists():
             return DrafterSpec(kind=_kind_at(text), argument=text)
         raise UnknownNameError("drafter", name, _KINDS, or_else=_OR_A_MODEL)
-    if kind == "ngram" and not colon:
-        return DrafterSpec(kind=kind, argument="3")
+    if kind == "ngram":
+        return DrafterSpec(kind=kind, argument=_known_lookup(text).name.removeprefix("ngram:"))
     if kind == "mtp" or (argument and kind not in _NUMBERED):
         return DrafterSpec(kind=kind, argument=argument)
     if argument.isdecimal() and 1 <= int(argument) <= 1000:
@@ -151,6 +152,19 @@ def parse_draft(text: str) -> DrafterSpec:
         f"drafter '{text}' says too little",
         hint=f"write {kind}:{letter}, e.g. {kind}:{_EXAMPLES.get(kind, './my-head')}",
     )
+
+
+def _known_lookup(text: str) -> PromptLookup:
+    lookup = parse_lookup(text)
+    assert lookup is not None
+    if lookup.rule not in ("treeopt", *COPYING_RULES):
+        raise InputError(
+            f"drafter '{text}': how {lookup.rule} looks n-grams up is not known here",
+            hint=f"collect with ngram:N, or with the rule of {' or '.join(COPYING_RULES)}",
+        )
+    if lookup.rule == "treeopt" and lookup.shortest > 1:
+        raise InputError(f"drafter '{text}': treeopt's own rule looks up all runs", hint="write ngram:N")
+    return lookup
 
 
 def _kind_at(text: str) -> DraftKind:
