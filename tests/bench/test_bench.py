@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from decode.models import BUSHY, noisy, toy
+from plans import comparison_of
 
 from treeopt.tree import DraftTree
 
@@ -18,22 +19,20 @@ from costs import FakeCost
 
 from treeopt.acceptance.intervals import Interval
 from treeopt.acceptance.trace import Trace
-from treeopt.bench.bench import Runs, bench
-from treeopt.bench.lanes import Lane, run_side_by_side
-from treeopt.bench.result import Promise, Result
+from treeopt.bench.bench import BenchRuns, bench
+from treeopt.bench.result import BenchResult, Promise
+from treeopt.bench.runs import CHAIN, PLAIN, PLAN, Method, RunPlan, run_side_by_side
 from treeopt.bench.steps import fit_context, steps_csv
-from treeopt.bench.ways import CHAIN, PLAIN, PLAN, Way
+from treeopt.collect.record import DecodedText, record_trace
 from treeopt.cost.served.reading import read_steps
-from treeopt.decode.record import Text, record_trace
 from treeopt.decode.rules import rule_named
 from treeopt.errors import InputError
 from treeopt.planner.compare import Comparison, Verdict
-from treeopt.solve.result import Priced
 
 WAYS = (
-    Way(names=(PLAIN,), tree=DraftTree(())),
-    Way(names=(CHAIN,), tree=DraftTree.chain(2)),
-    Way(names=(PLAN,), tree=BUSHY),
+    Method(names=(PLAIN,), tree=DraftTree(())),
+    Method(names=(CHAIN,), tree=DraftTree.chain(2)),
+    Method(names=(PLAN,), tree=BUSHY),
 )
 
 
@@ -41,8 +40,8 @@ WAYS = (
 def trace() -> Trace:
     """Of other prompts than those of the run, decoded by the same pair."""
     prompts = random_prompts(20, seed=11)
-    (plain,) = run_side_by_side(subject_of(prompts), [Lane(DraftTree(()), 8)], warm_up=0)
-    texts = [Text(prompt, written) for prompt, written in zip(prompts, plain.written, strict=True)]
+    (plain,) = run_side_by_side(subject_of(prompts), [RunPlan(DraftTree(()), 8)], warm_up=0)
+    texts = [DecodedText(prompt, written) for prompt, written in zip(prompts, plain.written, strict=True)]
     return record_trace(texts, noisy(toy(7), scale=0.5), rule=rule_named("greedy"), depth=4)
 
 
@@ -50,16 +49,16 @@ def world(cost: FakeCost | None = None) -> World:
     return world_of(trace(), cost)
 
 
-def run_right() -> Result:
-    return bench(subject_of(random_prompts(9)), lambda batch: WAYS, world(), Runs(batches=(2, 3), repeats=2))
+def run_right() -> BenchResult:
+    return bench(subject_of(random_prompts(9)), lambda batch: WAYS, world(), BenchRuns(batches=(2, 3), repeats=2))
 
 
 @pytest.fixture(scope="module")
-def right() -> Result:
+def right() -> BenchResult:
     return run_right()
 
 
-def test_in_a_world_that_is_as_predicted_nothing_is_left_over(right: Result) -> None:
+def test_in_a_world_that_is_as_predicted_nothing_is_left_over(right: BenchResult) -> None:
     assert [(cell.batch, cell.way.name) for cell in right.cells] == [(b, way.name) for b in (2, 3) for way in WAYS]
     for cell in right.cells:
         assert cell.residual.cost.value == pytest.approx(0.0, abs=1e-9)
@@ -75,7 +74,7 @@ def test_in_a_world_that_is_as_predicted_nothing_is_left_over(right: Result) -> 
 
 def test_the_residual_is_the_sum_of_its_parts() -> None:
     subject = subject_of(random_prompts(9), tokens=40)
-    found = bench(subject, lambda batch: WAYS, world(price_list(0.7)), Runs(batches=(2,), repeats=2))
+    found = bench(subject, lambda batch: WAYS, world(price_list(0.7)), BenchRuns(batches=(2,), repeats=2))
     for cell in found.cells:
         parts = cell.residual
         assert parts.cost.value == pytest.approx(np.log(0.7))
@@ -89,13 +88,13 @@ def test_the_residual_is_the_sum_of_its_parts() -> None:
 
 def test_another_drafter_is_an_acceptance_error_and_no_cost_error() -> None:
     subject = subject_of(random_prompts(9), tokens=32, scale=3.0)  # far noisier than the recorded one
-    cell = bench(subject, lambda batch: WAYS, world(), Runs(batches=(2,))).cells[2]
+    cell = bench(subject, lambda batch: WAYS, world(), BenchRuns(batches=(2,))).cells[2]
     assert cell.residual.cost.value == pytest.approx(0.0, abs=1e-9)
     assert cell.residual.acceptance.value < -0.1
     assert cell.tokens_agree is False
 
 
-def test_measured_steps_are_read_back(right: Result, tmp_path: Path) -> None:
+def test_measured_steps_are_read_back(right: BenchResult, tmp_path: Path) -> None:
     path = tmp_path / "steps.csv"
     path.write_text(steps_csv(right.cells))
     rows = read_steps([path]).rows
@@ -110,13 +109,13 @@ def test_measured_steps_are_read_back(right: Result, tmp_path: Path) -> None:
     assert fit_context(right.cells) == round(sum(contexts) / len(contexts))
 
 
-def test_the_same_run_gives_the_same_document(right: Result) -> None:
+def test_the_same_run_gives_the_same_document(right: BenchResult) -> None:
     assert json.dumps(run_right().document()) == json.dumps(right.document())
     assert right.document()["format"] == "treeopt.bench/1"
 
 
-def test_batch_sizes_side_by_side_give_the_same_where_nothing_disturbs(right: Result) -> None:
-    runs = Runs(batches=(2, 3), repeats=2, together=True)
+def test_batch_sizes_side_by_side_give_the_same_where_nothing_disturbs(right: BenchResult) -> None:
+    runs = BenchRuns(batches=(2, 3), repeats=2, together=True)
     found = bench(subject_of(random_prompts(9)), lambda batch: WAYS, world(), runs)
     for cell, apart in zip(found.cells, right.cells, strict=True):
         assert (cell.batch, cell.way, cell.context) == (apart.batch, apart.way, apart.context)
@@ -125,21 +124,14 @@ def test_batch_sizes_side_by_side_give_the_same_where_nothing_disturbs(right: Re
 
 
 def test_a_plan_that_is_the_chain_is_run_once_and_compared_with_plain_decoding_only() -> None:
-    ways = (WAYS[0], Way(names=(CHAIN, PLAN), tree=DraftTree.chain(2)))
-    found = bench(subject_of(random_prompts(8)), lambda batch: ways, world(), Runs(batches=(2,)))
+    ways = (WAYS[0], Method(names=(CHAIN, PLAN), tree=DraftTree.chain(2)))
+    found = bench(subject_of(random_prompts(8)), lambda batch: ways, world(), BenchRuns(batches=(2,)))
     assert len(found.cells) == 2
     assert [promise.measured.rival for promise in found.promises] == [PLAIN]
 
 
-def priced(rate: float) -> Priced:
-    return Priced(nodes=2, depth=1, expected_tokens=1.0, step_time_s=1.0, tokens_per_s=rate)
-
-
 def compared(gain: float, half_width: float | None) -> Comparison:
-    interval = None if half_width is None else Interval(gain - half_width, gain + half_width)
-    return Comparison(
-        batch=1, context=1, rival="x", plan=priced(1 + gain), other=priced(1.0), interval=interval, unmeasured=0
-    )
+    return comparison_of(gain, None if half_width is None else Interval(gain - half_width, gain + half_width))
 
 
 @pytest.mark.parametrize(
@@ -156,11 +148,11 @@ def test_a_promise_is_broken_by_a_plan_that_is_slower_though_it_was_said_to_be_f
     predicted: Comparison, measured: Comparison, kept: bool | None
 ) -> None:
     assert Promise(predicted=predicted, measured=measured).kept is kept
-    assert (measured.verdict is Verdict.WORSE) == (measured.gain == pytest.approx(-0.1))
+    assert (measured.verdict is Verdict.WORSE) == (measured.gain.value == pytest.approx(-0.1))
 
 
 def test_a_run_needs_a_batch_and_a_repeat() -> None:
     with pytest.raises(InputError, match="no batch size"):
-        Runs(batches=())
+        BenchRuns(batches=())
     with pytest.raises(InputError, match="0 repeats"):
-        Runs(batches=(1,), repeats=0)
+        BenchRuns(batches=(1,), repeats=0)

@@ -13,9 +13,9 @@ pytest.importorskip("torch", reason="decoding needs torch")
 from bench.world import STEP_S, TOKEN_S, lanes, random_prompts, subject_of
 
 from treeopt.acceptance.replay import accepted_lengths
-from treeopt.bench.lanes import Entry, Pass, TimedStep, run_side_by_side
+from treeopt.bench.runs import Run, StepEntry, TimedStep, run_side_by_side
 from treeopt.bench.sample import draw_all, take_samples
-from treeopt.decode.record import Text, record_trace
+from treeopt.collect.record import DecodedText, record_trace
 from treeopt.decode.rules import rule_named
 from treeopt.errors import InputError
 
@@ -28,7 +28,7 @@ def test_tokens_per_step_are_those_of_the_recorded_ranks() -> None:
     subject = subject_of(prompts, tokens=24)
     passes = run_side_by_side(subject, lanes(WAYS, 3))
     samples = take_samples([passes], subject, batch=3)
-    texts = [Text(prompt, written) for prompt, written in zip(prompts, passes[0].written, strict=True)]
+    texts = [DecodedText(prompt, written) for prompt, written in zip(prompts, passes[0].written, strict=True)]
     trace = record_trace(texts, noisy(toy(7), scale=0.5), rule=rule_named("greedy"), depth=BUSHY.depth)
     for tree, sample in zip(WAYS, samples, strict=True):
         accepted = accepted_lengths(trace.rank, tree)
@@ -60,7 +60,7 @@ def test_repeats_add_blocks_and_change_no_tokens_per_step() -> None:
         assert three.tokens_per_step == one.tokens_per_step
 
 
-def slowed(own: Pass, slow: range) -> Pass:
+def slowed(own: Run, slow: range) -> Run:
     """Steps at some places of the texts take ten times as long: another job ran on the machine."""
     steps = [dataclasses.replace(s, time_s=s.time_s * (10.0 if s.progress in slow else 1.0)) for s in own.steps]
     return dataclasses.replace(own, steps=tuple(steps))
@@ -82,7 +82,7 @@ def test_a_slow_spell_hits_all_ways_alike_and_moves_no_median() -> None:
     assert len(np.unique(first.step_time_s)) > 1
 
 
-def steps_of(rng: np.random.Generator, documents: int, rates: np.ndarray) -> Pass:
+def steps_of(rng: np.random.Generator, documents: int, rates: np.ndarray) -> Run:
     """A way whose document d emits 2 tokens with its own probability, else 1, for 30 tokens."""
     steps, written = [], []
     progress = 0
@@ -90,12 +90,12 @@ def steps_of(rng: np.random.Generator, documents: int, rates: np.ndarray) -> Pas
         length = 1
         while length < 30:
             emitted = 1 + int(rng.random() < rates[document])
-            entry = Entry(document, length, emitted)
+            entry = StepEntry(document, length, emitted)
             time_s = float(rng.lognormal(-3.0, 0.2))
             steps.append(TimedStep(time_s=time_s, full=True, progress=progress, context=1.0, entries=(entry,)))
             length, progress = length + emitted, progress + emitted
         written.append((0,) * length)
-    return Pass(tree=DraftTree.chain(1), steps=tuple(steps), written=tuple(written))
+    return Run(tree=DraftTree.chain(1), steps=tuple(steps), written=tuple(written))
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:

@@ -5,7 +5,7 @@ import pytest
 from plans import bucket_of, plan_of
 
 from treeopt.acceptance.table import DepthRankModel
-from treeopt.bench.ways import ways_for
+from treeopt.bench.runs import ways_for
 from treeopt.errors import InputError
 from treeopt.planner.compare import parse_rival
 from treeopt.tree import DraftTree

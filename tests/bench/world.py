@@ -14,13 +14,12 @@ from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.profile import Conditions, RankProfile
 from treeopt.acceptance.trace import Trace
 from treeopt.acceptance.traffic import Part, Traffic
-from treeopt.bench.lanes import Lane, Subject
-from treeopt.bench.result import Cell, Residual
-from treeopt.bench.ways import Way
+from treeopt.answer import Estimate
+from treeopt.bench.result import BenchCell, Residual
+from treeopt.bench.runs import DecodingSetup, Method, RunPlan
 from treeopt.cost.step_cost import StepCost
 from treeopt.decode.decoder import Decoding
 from treeopt.decode.toy import ToyTransformer
-from treeopt.plan.bucket import Estimate
 from treeopt.solve.result import Priced
 from treeopt.tree import DraftTree
 
@@ -50,12 +49,12 @@ class TimedToy(ToyTransformer):
         return super().forward(step, cache, at=at)
 
 
-def subject_of(prompts: list[tuple[int, ...]], *, seed: int = 7, tokens: int = 24, scale: float = 0.5) -> Subject:
+def subject_of(prompts: list[tuple[int, ...]], *, seed: int = 7, tokens: int = 24, scale: float = 0.5) -> DecodingSetup:
     """A toy that decodes under a fake clock, drafted for by itself under noise."""
     plain = toy(seed)
     target = TimedToy(plain.shape, seed=seed)
     target.clock = Clock()
-    return Subject(
+    return DecodingSetup(
         target=target,
         drafter=lambda: noisy(plain, scale=scale),
         decoding=Decoding(max_new_tokens=tokens),
@@ -64,8 +63,8 @@ def subject_of(prompts: list[tuple[int, ...]], *, seed: int = 7, tokens: int = 2
     )
 
 
-def lanes(trees: Sequence[DraftTree], batch: int) -> list[Lane]:
-    return [Lane(tree, batch) for tree in trees]
+def lanes(trees: Sequence[DraftTree], batch: int) -> list[RunPlan]:
+    return [RunPlan(tree, batch) for tree in trees]
 
 
 def random_prompts(count: int, seed: int = 0) -> list[tuple[int, ...]]:
@@ -92,21 +91,21 @@ def world_of(trace: Trace, cost: FakeCost | None = None) -> World:
 
 def cells_of(
     cost: StepCost, batches: Sequence[int], chains: Sequence[int], *, scale: float = 1.5, context: int = 300
-) -> list[Cell]:
+) -> list[BenchCell]:
     """Chains that took `scale` times what the price list says, and emitted 1.5 tokens."""
     return [_cell(cost, batch, DraftTree.chain(depth), scale, context) for batch in batches for depth in chains]
 
 
-def _cell(cost: StepCost, batch: int, tree: DraftTree, scale: float, context: int) -> Cell:
+def _cell(cost: StepCost, batch: int, tree: DraftTree, scale: float, context: int) -> BenchCell:
     widths = np.ones((1, max(tree.depth, 1)), dtype=np.int64)
     shape = (np.array([size]) for size in (batch, len(tree), tree.depth))
     predicted_s = float(cost.step_time_s(*shape, widths, context)[0])
     none, tokens = Estimate(value=0.0), Estimate(value=1.5 if tree.depth else 1.0)
     rate = batch * tokens.value / predicted_s
-    return Cell(
+    return BenchCell(
         batch=batch,
         context=context,
-        way=Way(names=(f"chain:{tree.depth}",), tree=tree),
+        way=Method(names=(f"chain:{tree.depth}",), tree=tree),
         predicted_tokens=tokens,
         predicted=Priced(
             nodes=len(tree),

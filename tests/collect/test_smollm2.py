@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from treeopt.acceptance.loading import read_trace
-from treeopt.collect.job import Job, run
-from treeopt.collect.settings import Settings
+from treeopt.collect.job import CollectJob, run
+from treeopt.collect.settings import CollectSettings
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),
@@ -48,12 +48,12 @@ def prompts(tmp_path: Path) -> Path:
     return path
 
 
-def collect(weights: Path, prompts: Path, out: Path, draft: str) -> Job:
-    settings = Settings(target=str(weights), draft=draft, depth=3, max_new_tokens=TOKENS, device="cpu")
-    job = Job(settings=settings, prompts=prompts, out=out, documents_per_part=1)
-    job.start()
-    run(job, advance=lambda documents: None)
-    job.finish()
+def collect(weights: Path, prompts: Path, out: Path, draft: str) -> CollectJob:
+    settings = CollectSettings(target=str(weights), draft=draft, depth=3, max_new_tokens=TOKENS, device="cpu")
+    job = CollectJob(settings=settings, prompts=prompts, out=out, documents_per_part=1)
+    with job.start() as collection:
+        run(job, collection, advance=lambda documents: None)
+        collection.finish()
     return job
 
 

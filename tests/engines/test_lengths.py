@@ -39,7 +39,10 @@ def test_one_length(engine: str, read: Read) -> None:
 
 
 def test_what_is_written() -> None:
-    assert content(CHAIN, "llamacpp") == "--spec-draft-n-max 4 --spec-draft-n-min 0 --spec-draft-p-min 0"
+    assert (
+        content(CHAIN, "llamacpp")
+        == "--spec-type draft-simple --spec-draft-n-max 4 --spec-draft-n-min 0 --spec-draft-p-min 0"
+    )
     assert content(CHAIN, "tgi") == "--speculate 4"
     assert json.loads(content(CHAIN, "transformers")) == {
         "num_assistant_tokens": 4,
@@ -63,7 +66,6 @@ def test_llama_cpp_is_told_the_kind_of_drafter() -> None:
     assert launch("mtp").startswith("llama-server -m M --spec-type draft-mtp --spec-draft-n-max 4")
     assert launch("eagle3").startswith("llama-server -m M -md D --spec-type draft-eagle3 ")
     assert launch("model:llama-3.2-1b").startswith("llama-server -m M -md D --spec-type draft-simple ")
-    assert "--spec-type" not in launch(None)
     # The user's word counts, whatever the plan was made for.
     assert launch("mtp", "draft-simple").startswith("llama-server -m M -md D --spec-type draft-simple ")
     assert launch("model", "draft-mtp").startswith("llama-server -m M --spec-type draft-mtp ")
@@ -79,7 +81,9 @@ def test_transformers_takes_it() -> None:
 @pytest.mark.parametrize(
     ("text", "engine", "length"),
     [
-        ("llama-server -m M -md D --draft-max 8 --draft-min 1", None, 8),
+        ("llama-server -m M -md D --spec-draft-n-max 8 --spec-draft-n-min 1", None, 8),
+        ("llama-server -m M --spec-type ngram-simple --spec-ngram-simple-size-m 6", None, 6),
+        ('{"prompt_lookup_num_tokens": 7}', None, 7),
         ("text-generation-launcher --model-id M --speculate 3", None, 3),
         ('{"num_assistant_tokens": 20, "num_assistant_tokens_schedule": "heuristic"}', None, 20),
         ('{"num_assistant_tokens": 5}', "transformers", 5),

@@ -24,12 +24,12 @@ QUESTION = Problem(batches=(1, 8), limits=Limits(max_ranks=12))
     ],
 )
 def test_formats_that_hold_others_are_enough(engine: str, formats: list[str]) -> None:
-    assert [f.format.name for f in format_questions(QUESTION, find_engine(engine))] == formats
+    assert [f.format.name for f in format_questions(QUESTION, find_engine(engine).formats)] == formats
 
 
 def test_limits_become_shapes() -> None:
     def only(engine: str, *, allow_off: bool = False) -> Problem:
-        return format_questions(QUESTION, find_engine(engine), allow_off=allow_off)[0].question
+        return format_questions(QUESTION, find_engine(engine).formats, allow_off=allow_off)[0].question
 
     vllm = only("vllm")
     assert (vllm.family, vllm.off_is_allowed, vllm.sharing.max_trees) == (Chains(per_batch=True), False, None)
@@ -48,4 +48,4 @@ def test_limits_become_shapes() -> None:
 
 @pytest.mark.parametrize("engine", [e.name for e in ENGINES])
 def test_every_engine_can_be_searched_for(engine: str) -> None:
-    assert format_questions(QUESTION, find_engine(engine))
+    assert format_questions(QUESTION, find_engine(engine).formats)

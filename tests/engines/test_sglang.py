@@ -100,10 +100,8 @@ def test_triples_are_flags() -> None:
 
 
 def test_adaptive_lengths_need_an_eagle_drafter() -> None:
-    with pytest.raises(InputError, match="'ngram'"):
+    with pytest.raises(InputError, match="these drafts change with the batch size"):
         exported(INTENT, drafter="ngram")
-    with pytest.raises(InputError, match="'medusa'"):
-        exported(CHAIN, drafter="medusa")
     assert "STANDALONE" in exported(CHAIN, drafter="model:llama-3.2-1b").written.launch
     launch = exported(INTENT, drafter="mtp").written.launch
     assert "NEXTN" in launch
@@ -154,7 +152,7 @@ def test_every_schedule_reads_back(lengths: list[int], gaps: list[int]) -> None:
         return
     text = exported(schedule).written.content
     assert isinstance(text, str)
-    found = SGLANG.supports[0].formats[1].read(parse_source(text, name="f"))
+    found = next(f for f in SGLANG.formats if f.name == "adaptive").read(parse_source(text, name="f"))
     assert found is not None
     assert found.schedule.steps == schedule.steps
 

@@ -45,12 +45,16 @@ _TRIPLES: Final = {
 
 
 class ImportedDrafts(NamedTuple):
-    """Drafts read from an engine's file: by which engine and format, and what the engine does without saying so."""
+    """Drafts read from an engine's file: by which engine and format, and what the engine does without saying so.
+
+    `drafter` is the kind that the file names, None where it names none.
+    """
 
     engine: Engine
     format: str
     schedule: DraftSchedule
     notes: tuple[str, ...]
+    drafter: str | None
 
 
 def import_file(path: Path, target: EngineAt | None = None) -> ImportedDrafts:
@@ -65,13 +69,13 @@ def import_file(path: Path, target: EngineAt | None = None) -> ImportedDrafts:
         found = form.read(source)
         if found is not None:
             _check(found, engine, form, source)
-            return ImportedDrafts(engine, form.name, found.schedule, found.notes)
+            return ImportedDrafts(engine, form.name, *found)
     if target is None:
         raise FileFormatError(
             f"{path}: nothing in it is known as an engine's setting of drafts",
             hint="give a path list, the engine's configuration or its command line, or name the engine",
         )
-    loads = "; ".join(form.limits.words for form in target.support.formats)
+    loads = "; ".join(form.limits.words for form in target.formats)
     raise FileFormatError(f"{path}: not what {target.engine.title} {target.version} loads", hint=f"it loads {loads}")
 
 
@@ -110,6 +114,18 @@ def load_drafts(text: str) -> Plan | DraftSchedule:
     return _load_file(path)
 
 
+def load_schedule(text: str) -> DraftSchedule:
+    """As `load_drafts`, for what is no plan.
+
+    Raises:
+        InputError: none of these, or a plan.
+    """
+    found = load_drafts(text)
+    if isinstance(found, Plan):
+        raise InputError(f"'{text}' is a plan", hint=f"give an engine's file, or {_SPECS}")
+    return found
+
+
 def _load_file(path: Path) -> Plan | DraftSchedule:
     source = read_source(path)
     if source.document is None or source.flags:
@@ -129,8 +145,8 @@ def _load_file(path: Path) -> Plan | DraftSchedule:
 
 def _formats(target: EngineAt | None) -> list[tuple[Engine, Format]]:
     if target is not None:
-        return [(target.engine, form) for form in target.support.formats]
-    return [(engine, form) for engine in ENGINES for support in engine.supports for form in support.formats]
+        return [(target.engine, form) for form in target.formats]
+    return [(engine, form) for engine in ENGINES for form in engine.formats]
 
 
 def _check(found: Found, engine: Engine, form: Format, source: EngineFile) -> None:

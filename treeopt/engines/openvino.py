@@ -11,7 +11,7 @@ from typing import Final
 
 from treeopt.draft_family import OPENVINO as RULE
 from treeopt.draft_family import DynamicTree, DynamicTrees, chain_length
-from treeopt.engines.format import Engine, Format, Found, Setup, Support, Written
+from treeopt.engines.format import Drafters, DrafterWord, Engine, Format, Found, Setup, Written
 from treeopt.engines.schedule import DraftSchedule
 from treeopt.engines.source import EngineFile
 from treeopt.errors import InputError
@@ -21,7 +21,7 @@ _FILE: Final = "generation_config.json"
 _FOREIGN: Final = "num_assistant_tokens_schedule"  # Transformers has it beside the same key
 
 
-def _write(schedule: DraftSchedule, setup: Setup) -> Written:
+def _write(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
     draft = schedule.only
     length = None if draft is None else chain_length(draft)
     if length:
@@ -75,6 +75,14 @@ OPENVINO: Final = Engine(
     name="openvino",
     title="OpenVINO GenAI",
     checked="2026.4.1",
-    drafters=("eagle3", "model"),
-    supports=(Support(formats=(Format(name="generation", limits=DynamicTrees(rule=RULE), write=_write, read=_read),)),),
+    checked_by="own code",
+    formats=(
+        Format(
+            name="generation",
+            limits=DynamicTrees(rule=RULE),
+            write=_write,
+            read=_read,
+            drafters=Drafters(engine="OpenVINO GenAI", words={k: DrafterWord(text="") for k in ("eagle3", "model")}),
+        ),
+    ),
 )

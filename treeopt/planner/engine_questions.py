@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from treeopt.draft_family import Chains, DynamicTrees
 from treeopt.engines.format import Format
-from treeopt.engines.registry import EngineAt
 from treeopt.solve.problem import Problem
 
 
@@ -18,13 +18,12 @@ class FormatQuestion(NamedTuple):
     question: Problem
 
 
-def format_questions(question: Problem, target: EngineAt, *, allow_off: bool = False) -> list[FormatQuestion]:
+def format_questions(question: Problem, formats: Sequence[Format], *, allow_off: bool = False) -> list[FormatQuestion]:
     """The question within each format of an engine; a format that another one holds is left out.
 
     Chains of length 0 are asked for only with `allow_off`: engines let the drafter's state age while it is off. A
     static tree that may be empty is no such phase.
     """
-    formats = target.support.formats
     wider = [f for f in formats if isinstance(f.limits, DynamicTrees) or _per_batch(f)]
     kept = [f for f in formats if not wider or not isinstance(f.limits, Chains) or _per_batch(f)]
     return [FormatQuestion(form, _within(question, form, allow_off)) for form in kept]

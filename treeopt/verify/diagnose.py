@@ -12,9 +12,8 @@ from treeopt.decode.step import prune
 from treeopt.draft_family import DynamicTree
 from treeopt.tree import DraftTree
 from treeopt.verify.dump import StepDump
-from treeopt.verify.expected import Difference as Difference
-from treeopt.verify.expected import Expected
-from treeopt.verify.outcome import acceptance, emission, gathering, numbers, targets, text_of
+from treeopt.verify.outcome import Difference as Difference
+from treeopt.verify.outcome import Expected, acceptance, emission, gathering, numbers, targets, text_of
 
 _PARTNERS: Final[dict[str, tuple[str, ...]]] = {
     "target_tokens": ("tokens", "accepted"),
