@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -34,15 +35,18 @@ from treeopt.draft_family import MAX_TOPK, Draft, DynamicTree
 from treeopt.errors import InputError
 from treeopt.tree import MAX_NODES, DraftTree
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One kind of traffic: its evidence, and its share of the drafts."""
+    """One kind of traffic: its evidence, and its share of the drafts; `model` is f in place of the profile's own."""
 
     name: str
     weight: float
     profile: RankProfile
     trace: Trace | None = None
+    model: PathModel | None = None
     _values: list[TraceValues] = field(default_factory=list, compare=False, repr=False)
 
     @property
@@ -50,10 +54,15 @@ class Part:
         """Whether the drafter's own probabilities were recorded: they shape dynamic trees."""
         return self.trace is not None and self.trace.topk_prob is not None
 
+    @property
+    def measured(self) -> PathModel:
+        """f as it was measured, over all positions."""
+        return self.profile.model() if self.model is None else self.model
+
     def model_under(self, draft: Draft | None) -> PathModel:
         """f where the draft's own drafts start; over all positions without a draft or without a trace."""
         if draft is None or self.trace is None:
-            return self.profile.model()
+            return self.measured
         return SmoothedPaths(self.trace.count(self.starts(draft) / self.trace.depth))
 
     def starts(self, draft: Draft) -> IntArray:
@@ -71,7 +80,7 @@ class Part:
     def path_probabilities(self, tree: DraftTree) -> FloatArray:
         """`[N]` f of a static tree's nodes where its own drafts start; 0 below the recorded depth."""
         if self.trace is None:
-            return path_probabilities(self.profile.model(), tree)
+            return path_probabilities(self.measured, tree)
         within = _within(tree, self.trace.depth)
         deepest = deepest_nodes(self.trace.rank, within)
         starts = draft_starts(self.trace, within.depths[deepest])
@@ -100,6 +109,7 @@ class _Known:
     f: dict[DraftTree, FloatArray] = field(default_factory=dict)
     replays: dict[Draft, list[Replay]] = field(default_factory=dict)
     drawn: dict[tuple[Draft, int], FloatArray] = field(default_factory=dict)
+    other: dict[Hashable, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +118,13 @@ class Traffic:
 
     parts: tuple[Part, ...]
     _known: _Known = field(default_factory=_Known, compare=False, repr=False)
+
+    def recall(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What follows from this traffic alone, made once: the value of `make` under a key of its own."""
+        if key not in self._known.other:
+            self._known.other[key] = make()
+        found: T = self._known.other[key]
+        return found
 
     def model_under(self, draft: Draft | None) -> PathModel:
         """f of the mixture where the draft's own drafts start, smoothed for drafts that are not this one."""

@@ -17,10 +17,11 @@ from treeopt.engines.schedule import DraftSchedule
 from treeopt.files.typed import Count, Whole
 from treeopt.plan.plan import Plan
 from treeopt.planner.inputs import Inputs
-from treeopt.planner.make import estimate, option
 from treeopt.solve.bucket import Option
-from treeopt.solve.fixed_point import paired_gain
+from treeopt.solve.choose import paired_gain
+from treeopt.solve.price import price
 from treeopt.solve.problem import TIE, Point
+from treeopt.solve.report import estimate
 from treeopt.tree import DraftTree
 
 
@@ -134,7 +135,7 @@ def compare_with(plan: Plan, rival: Rival, inputs: Inputs) -> list[Comparison]:
         point, evidence = Point(bucket.batch.max, bucket.context.max), inputs.evidence
         draft, reach = rival.draft_for(*point), evidence.all_positions
         # Each where its own drafts start: a longer tree jumps further and starts elsewhere.
-        ours, theirs = (option(d, evidence.price(d, inputs.cost, point)) for d in (bucket.draft, draft))
+        ours, theirs = (price(d, evidence, inputs.cost, point) for d in (bucket.draft, draft))
         outside = sum(len(path) > reach.depth or max(path) >= reach.ranks for path in evidence.tree_of(draft).paths)
         interval = paired_gain(bucket.draft, ours.step_time_s, draft, theirs.step_time_s, evidence)
         found.append(

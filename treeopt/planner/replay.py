@@ -18,7 +18,7 @@ from treeopt.errors import InputError
 from treeopt.files.documents import read_document
 from treeopt.files.typed import Count, NotNegative, Whole
 from treeopt.plan.reading import is_plan, parse_plan, parse_tree
-from treeopt.planner.make import estimate
+from treeopt.solve.report import estimate
 from treeopt.tree import DraftTree
 
 

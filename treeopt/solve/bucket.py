@@ -229,6 +229,16 @@ class Bucket:
         return self.tree if self.dynamic is None else self.dynamic
 
     @property
+    def ends(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The largest batch size and context, and the smallest."""
+        return (self.batch.max, self.context.max), (self.batch.min, self.context.min)
+
+    @property
+    def serves_several(self) -> bool:
+        """Whether one draft serves more than one batch size or context."""
+        return self.ends[0] != self.ends[1]
+
+    @property
     def batches(self) -> str:
         """The batch sizes in words: `4` or `5-8`."""
         return self.batch.words

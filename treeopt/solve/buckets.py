@@ -11,6 +11,8 @@ import numpy as np
 from treeopt.arrays import BoolArray, FloatArray, IntArray
 from treeopt.errors import SearchError
 
+# Without a loss of its own, a plan's batch sizes lose no more than this so that fewer ranges change.
+MOST_SHARED: Final = 0.02
 # Losses are exact to this: a range's own best option must be within its limit.
 EXACT_TO: Final = 1e-12
 
@@ -27,6 +29,11 @@ class Sharing:
 
     max_loss: float | None = None
     max_trees: int | None = None
+
+    @property
+    def most(self) -> float:
+        """What a batch size may lose at most."""
+        return MOST_SHARED if self.max_loss is None else self.max_loss
 
     def __post_init__(self) -> None:
         if self.max_loss is not None and not 0.0 <= self.max_loss < 1.0:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -48,12 +48,27 @@ _SHARED_SIZES: Final = 8
 class Rivals:
     """Candidates with E at their own draft starts, plain decoding first, and `[points]` the gap at each.
 
-    `all_priced`: no draft of the family was left out.
+    `lists [points]` are those that each point's rivals came from. `all_priced`: no draft of the family was left out.
     """
 
     prices: Prices
     gap: FloatArray
+    lists: tuple[_List, ...]
+    traffic: Traffic
     all_priced: bool
+
+    def fastest(self, cost: StepCost, row: int = 0) -> Option:
+        """The best draft at a point within all limits if steps cost something else, every rival at its own starts."""
+        point, own = self.prices.points[row], self.lists[row]
+        known, listed = self.prices.at([point], cost), own.prices.at([point], cost)
+        best = screened(own, listed, 0, float(known.scores[0].max()), bool(known.met[0]), self.traffic)
+        if best is None:
+            found, i = known, int(known.scores[0].argmax())
+            return option(
+                found.candidates.draft(i), float(found.candidates.tokens[i]), float(found.time_s[0, i]), point.batch
+            )
+        draft = listed.candidates.draft(best)
+        return option(draft, self.traffic.tokens(draft), float(listed.time_s[0, best]), point.batch)
 
 
 def priced_rivals(
@@ -80,31 +95,15 @@ def priced_rivals(
     """
     if traffic.depends_on_the_tree:
         return _Search(problem, tuple(points), traffic, cost, share).run(known)
-    model = _model(problem, traffic, None)
-    prices, gap = _listed(problem, points, model, cost)
-    return Rivals(prices=prices, gap=gap, all_priced=not gap.any())
+    prices, gap = bounded = _listed(problem, points, traffic, None, cost)
+    own = _List(bounded=bounded, ratio=np.ones(len(prices.candidates.nodes)))
+    lists = (own,) * len(points)
+    return Rivals(prices=prices, gap=gap, lists=lists, traffic=traffic, all_priced=not gap.any())
 
 
-def rivals(problem: Problem, traffic: Traffic, cost: StepCost) -> tuple[Option, ...]:
-    """The drafts that may be the best one for one batch size and context, each at its own draft starts; plain first."""
-    point = problem.ends[-1]
-    prices = priced_rivals(problem, [point], traffic, cost).prices
-    found = prices.candidates
-    rows = zip(range(len(found.nodes)), found.tokens.tolist(), prices.time_s[0].tolist(), strict=True)
-    return tuple(option(found.draft(i), tokens, time_s, point.batch) for i, tokens, time_s in rows)
-
-
-def fastest(problem: Problem, traffic: Traffic, cost: StepCost) -> Option:
-    """The best draft for one batch size and context within all limits, every rival at its own draft starts.
-
-    Raises:
-        SearchError: the limits leave nothing.
-    """
-    point = problem.ends[-1]
-    prices = priced_rivals(problem, [point], traffic, cost).prices
-    best = int(prices.scores[0].argmax())
-    found = prices.candidates
-    return option(found.draft(best), float(found.tokens[best]), float(prices.time_s[0, best]), point.batch)
+def rivals_at(problem: Problem, point: Point, traffic: Traffic, cost: StepCost) -> Rivals:
+    """The drafts that may be the best one for one batch size and context."""
+    return priced_rivals(problem.at(point), [point], traffic, cost)
 
 
 def _model(problem: Problem, traffic: Traffic, draft: Draft | None) -> PathModel:
@@ -112,8 +111,12 @@ def _model(problem: Problem, traffic: Traffic, draft: Draft | None) -> PathModel
     return traffic.valued_under(draft) if isinstance(problem.family, DynamicTrees) else traffic.model_under(draft)
 
 
-def _listed(problem: Problem, points: Sequence[Point], model: PathModel, cost: StepCost) -> Bounded:
-    listed = list_candidates(problem.family, model, problem.caps)
+def _listed(
+    problem: Problem, points: Sequence[Point], traffic: Traffic, draft: Draft | None, cost: StepCost
+) -> Bounded:
+    """The family's candidates under a draft's starts, priced."""
+    model, family, caps = _model(problem, traffic, draft), problem.family, problem.caps
+    listed = traffic.recall(("candidates", family, caps, draft), lambda: list_candidates(family, model, caps))
     lengths = _lengths_under(model)
     prices = price_candidates(problem, points, listed.candidates, cost, lengths)
     return bounded(prices, listed, cost, lengths)
@@ -167,6 +170,11 @@ class _List:
         return np.asarray(highest[np.searchsorted(tokens[order], tokens)] * (1.0 + _SLACK))
 
 
+class _Replays(Protocol):
+    def tokens(self, draft: Draft) -> float:
+        """E at the draft's own starts."""
+
+
 class _Standing(NamedTuple):
     """What was replayed, priced, and the best of it at each point."""
 
@@ -189,10 +197,10 @@ class _Search:
 
     def run(self, known: Sequence[Draft]) -> Rivals:
         for draft in (OFF, *known):
-            self._replay(draft)
+            self.tokens(draft)
         # Only where to start from: without the children cap, which is the dearest to list under.
         free = replace(self.problem, limits=replace(self.problem.limits, max_children=None))
-        start = _listed(free, self.points, _model(free, self.traffic, None), self.cost).prices
+        start = _listed(free, self.points, self.traffic, None, self.cost).prices
         middle = len(self.points) // 2
         self._list_under(start.candidates.draft(int(start.scores[middle].argmax())))
         while True:
@@ -208,14 +216,21 @@ class _Search:
             for row, own in rows:
                 self._screen(own, row, standing)
         last = list(self.lists.values())[-1]
-        lists = [own or last for own in near]
+        lists = tuple(own or last for own in near)
         if self.share > 0.0:
             for row, own in enumerate(lists):
                 self._replay_neighbours(own, row, standing)
         gap = np.array([own.bounded.gap[row] for row, own in enumerate(lists)])
-        return Rivals(prices=self._prices(), gap=gap, all_priced=isinstance(self.problem.family, Chains))
+        return Rivals(
+            prices=self._prices(),
+            gap=gap,
+            lists=lists,
+            traffic=self.traffic,
+            all_priced=isinstance(self.problem.family, Chains),
+        )
 
-    def _replay(self, draft: Draft) -> float:
+    def tokens(self, draft: Draft) -> float:
+        """E at the draft's own starts, which makes it one of the candidates."""
         if draft not in self.found:
             self.found[draft] = self.traffic.tokens(draft)
             self.widths.append(widths_of(draft, max(depth_of(draft), 1)))
@@ -223,7 +238,7 @@ class _Search:
 
     def _list_under(self, draft: Draft) -> None:
         """List rivals under a draft's starts; chains, the draft itself and each point's best are replayed at once."""
-        own = _listed(self.problem, self.points, _model(self.problem, self.traffic, draft), self.cost)
+        own = _listed(self.problem, self.points, self.traffic, draft, self.cost)
         candidates = own.prices.candidates
         self.lists[draft] = made = _List(bounded=own, ratio=np.full(len(candidates.nodes), np.nan))
         chains = np.flatnonzero(candidates.nodes == candidates.depth + 1)
@@ -233,7 +248,7 @@ class _Search:
     def _replay_listed(self, own: _List, asked: IntArray) -> None:
         candidates = own.prices.candidates
         for i in asked.tolist():
-            own.ratio[i] = self._replay(candidates.draft(i)) / candidates.tokens[i]
+            own.ratio[i] = self.tokens(candidates.draft(i)) / candidates.tokens[i]
 
     def _prices(self) -> Prices:
         """All that was replayed, as it was replayed."""
@@ -267,22 +282,9 @@ class _Search:
         return self.found[draft] / float(candidates.tokens[same].max()) if len(same) else np.inf
 
     def _screen(self, own: _List, row: int, standing: _Standing) -> None:
-        """Replay whatever may be better at a point than the best that was replayed, the likeliest first."""
-        listed, met = own.prices, bool(standing.prices.met[row])
-        best = float(standing.prices.scores[row].max())
-        while True:
-            most = own.most()
-            value, headroom = listed.objective[row] * most, listed.headroom[row] * most
-            scores = np.where(headroom >= 1.0, value if met else np.inf, -np.inf if met else headroom)
-            scores = np.where(np.isnan(own.ratio), scores, -np.inf)
-            likeliest = np.argsort(-scores, kind="stable")[:_AT_ONCE]
-            asked = likeliest[scores[likeliest] > best]
-            if not len(asked):
-                break
-            self._replay_listed(own, asked)
-            known = listed.objective[row] * own.ratio if met else listed.headroom[row] * own.ratio
-            within = listed.headroom[row] * own.ratio >= 1.0 if met else np.isfinite(known)
-            best = max(best, float(known[within & ~np.isnan(known)].max(initial=-np.inf)))
+        """Replay whatever may be better at a point than the best that was replayed."""
+        best, met = float(standing.prices.scores[row].max()), bool(standing.prices.met[row])
+        screened(own, own.prices, row, best, met, self)
         own.screened.add(row)
 
     def _replay_neighbours(self, own: _List, row: int, standing: _Standing) -> None:
@@ -296,6 +298,37 @@ class _Search:
         of_size = {int(nodes[i]): int(i) for i in options[np.argsort(value[options], kind="stable")]}
         sizes = np.array([of_size[n] for n in sorted(of_size)], dtype=np.int64)
         self._replay_listed(own, sizes[:: max(-(-len(sizes) // _SHARED_SIZES), 1)])
+
+
+def screened(own: _List, listed: Prices, row: int, best: float, met: bool, replayed: _Replays) -> int | None:
+    """The listed candidate that beats the best one known at a point, None if none does; the likeliest come first.
+
+    Args:
+        own: the list, which learns what each replayed candidate gives over what it is listed with.
+        listed: its candidates, priced.
+        row: the point.
+        best: the best score known there.
+        met: whether that is within the time limits.
+        replayed: what tells E at a draft's own starts.
+    """
+    winner = None
+    while True:
+        known = ~np.isnan(own.ratio)
+        found = np.where(known, _scores(listed, row, own.ratio, met), -np.inf)
+        if np.isfinite(found.max()) and found.max() > best:
+            best, winner = float(found.max()), int(found.argmax())
+        hoped = np.where(known, -np.inf, _scores(listed, row, own.most(), met))
+        asked = [i for i in np.argsort(-hoped, kind="stable")[:_AT_ONCE].tolist() if hoped[i] > best]
+        if not asked:
+            return winner
+        for i in asked:
+            own.ratio[i] = replayed.tokens(listed.candidates.draft(i)) / listed.candidates.tokens[i]
+
+
+def _scores(listed: Prices, row: int, ratio: FloatArray, met: bool) -> FloatArray:
+    """`[C]` what is best at a point if each candidate gives `ratio` times what it is listed with (`Prices.scores`)."""
+    value, headroom = listed.objective[row] * ratio, listed.headroom[row] * ratio
+    return np.where(headroom >= 1.0, value if met else np.inf, -np.inf if met else headroom)
 
 
 def _always(draft: Draft) -> Callable[[], Draft]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -30,8 +30,13 @@ from treeopt.solve.report import buckets_of
 # Smaller drafts within this share of the best are asked whether the documents can tell them apart, at most so many.
 _RIVAL_LOSS: Final = 0.02
 _RIVALS: Final = 8
-# Beyond this share of its best, no batch size loses so that fewer ranges change.
-_MOST_SHARED: Final = 0.02
+
+
+class Answer(NamedTuple):
+    """A bucket, and the problem that it answers."""
+
+    problem: Problem
+    bucket: Bucket
 
 
 def search(problem: Problem, traffic: Traffic, cost: StepCost, *, seed: int = 0) -> list[Bucket]:
@@ -56,7 +61,7 @@ def search(problem: Problem, traffic: Traffic, cost: StepCost, *, seed: int = 0)
     if len(prices.points) == 1:
         chosen = [_alone(rivals, traffic, seed)]
     else:
-        chosen = choose(prices, np.minimum(allowed_losses(prices, traffic, cost, seed), _most(problem)))
+        chosen = choose(prices, np.minimum(allowed_losses(prices, traffic, cost, seed), problem.sharing.most))
     return buckets_of(chosen, rivals, traffic, cost, seed)
 
 
@@ -66,10 +71,6 @@ def _rivals(problem: Problem, traffic: Traffic, cost: StepCost, known: Prices | 
         drafts = [known.candidates.draft(i) for i in range(len(known.candidates.nodes))]
     share = problem.sharing.max_loss or _RIVAL_LOSS
     return priced_rivals(problem, points_of(problem), traffic, cost, share=share, known=drafts)
-
-
-def _most(problem: Problem) -> float:
-    return _MOST_SHARED if problem.sharing.max_loss is None else problem.sharing.max_loss
 
 
 def _alone(rivals: Rivals, traffic: Traffic, seed: int) -> Shared:
