@@ -200,7 +200,7 @@ def promise(
 
 def _residual(expected: Forecast, sample: RunSample, drawn: RunRedraws) -> Residual:
     priced = expected.priced
-    acceptance = float(np.log(sample.tokens_per_step / priced.expected_tokens))
+    acceptance = float(np.log(sample.tokens_per_step / priced.acceptance_length.value))
     cost = float(np.log(priced.step_time_s / sample.step_time_s))
     cost_drawn = np.log(priced.step_time_s / drawn.step_time_s)
     if expected.drawn is None:
@@ -210,7 +210,7 @@ def _residual(expected: Forecast, sample: RunSample, drawn: RunRedraws) -> Resid
             total=Estimate(value=acceptance + cost),
         )
     # The evidence's redraws are centred on its replay; what the prediction adds to that moves all of them.
-    ratio = drawn.tokens / expected.drawn * (np.median(expected.drawn) / priced.expected_tokens)
+    ratio = drawn.tokens / expected.drawn * (np.median(expected.drawn) / priced.acceptance_length.value)
     return Residual(
         acceptance=sample.estimate(acceptance, np.log(ratio)),
         cost=sample.estimate(cost, cost_drawn),

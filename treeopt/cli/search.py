@@ -73,8 +73,16 @@ def search(
         int | None, typer.Option(help="Cap on buckets, each with its own captured graph.", show_default=False)
     ] = None,
     sharing_loss: Annotated[
-        float, typer.Option(help="Share of tokens/s that a batch size may lose by sharing a tree.")
-    ] = 0.01,
+        float | None,
+        typer.Option(
+            help="Share of tokens/s that a batch size may lose so that fewer ranges change. [default: what acceptance "
+            "and price cannot tell, 2 % at most]",
+            show_default=False,
+        ),
+    ] = None,
+    only_listed: Annotated[
+        bool, typer.Option("--only-listed", help="Ask no batch sizes between those listed.")
+    ] = False,
     dtype: Dtype = Names.dtype,
     tp: Tp = Names.tp,
     capture_sizes: Annotated[
@@ -151,6 +159,7 @@ def search(
             max_mean_s=_seconds(max_tpot_ms), max_p99_s=_seconds(max_p99_tpot_ms), output_tokens=output_tokens
         ),
         sharing=Sharing(max_loss=sharing_loss, max_trees=max_trees),
+        only_listed=only_listed,
     )
     target = None
     if engine is not None:

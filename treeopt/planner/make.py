@@ -162,7 +162,7 @@ def _told(
     seed: int,
     restricted: Restricted | None,
 ) -> Bucket:
-    """A bucket with its reason, and what the search does not know: held-out documents, an engine, a missing plain run."""
+    """A bucket with its reason, and what the search does not know: held-out documents, an engine, no plain run."""
     problem, cost, bucket = answer.problem, inputs.cost, answer.bucket
     if not knows_plain(cost, bucket.batch.max):
         missing = (f"a run without speculation (K = 0) at batch {bucket.batch.max}",)

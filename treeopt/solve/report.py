@@ -63,7 +63,7 @@ def _bucket(shared: Shared, rivals: Rivals, traffic: Traffic, cost: StepCost, se
         dynamic=None if isinstance(draft, DraftTree) else draft,
         acceptance_length=length,
         tokens_per_s=choice.tokens_per_s,
-        speedup=_over(length, break_even),
+        speedup=Estimate.priced(length.value / break_even),
         break_even_length=break_even,
         step_time_s=choice.step_time_s,
         best_chain=_best_chain(prices, last) or plain,
@@ -157,12 +157,6 @@ def estimate(tokens: float, interval: Interval | None) -> Estimate:
     if interval is None:
         return Estimate(value=tokens)
     return Estimate(value=tokens, low=min(interval.low, tokens), high=max(interval.high, tokens))
-
-
-def _over(length: Estimate, break_even: float) -> Estimate:
-    """The speedup: E over the E that pays; the price of a step has no interval yet."""
-    low, high = (None if end is None else end / break_even for end in (length.low, length.high))
-    return Estimate(value=length.value / break_even, low=low, high=high)
 
 
 def _visible(choice: Option, other: Option | None, traffic: Traffic, seed: int) -> float | None:
