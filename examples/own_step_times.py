@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from treeopt.acceptance.loading import load_profile
-from treeopt.files.shipped import locate
+from treeopt.planner.inputs import load_evidence
 from treeopt.solve.problem import Limits, Problem
 from treeopt.solve.search import search
 
@@ -32,12 +31,17 @@ class MeasuredSteps:
 
 
 def main() -> None:
-    ranks = load_profile(locate("ranks", "example").path).model()
+    traffic = load_evidence("example")[0]
     question = Problem(batches=(BATCH,), limits=Limits(max_nodes=max(MS_BY_TOKENS)))
-    (choice,) = search(question, ranks, MeasuredSteps())
+    (choice,) = search(question, traffic, MeasuredSteps())
+    speedup = 1.0 if choice.speedup is None else choice.speedup.value
     print(f"best tree: {[list(p) for p in choice.tree.paths]}")
-    print(f"{choice.best.expected_tokens:.2f} tokens per step, {choice.speedup:.2f}x plain decoding")
-    print(f"best chain: K={choice.chain.depth}, {choice.chain.tokens_per_s / choice.plain.tokens_per_s:.2f}x")
+    print(f"{choice.acceptance_length.value:.2f} tokens per step, {speedup:.2f}x plain decoding")
+    chain, plain = choice.best_chain, choice.plain
+    assert chain is not None
+    assert plain is not None
+    ratio = chain.tokens_per_s.value / plain.tokens_per_s.value
+    print(f"best chain: K={chain.num_speculative_tokens}, {ratio:.2f}x")
 
 
 if __name__ == "__main__":

@@ -25,8 +25,9 @@ from treeopt.planner.for_engine import Lost, Restricted, Target
 from treeopt.planner.inputs import Inputs, load_inputs
 from treeopt.planner.make import make_plan
 from treeopt.planner.names import Names
+from treeopt.solve.price import option
 from treeopt.solve.problem import TIE, Limits, Point, Problem
-from treeopt.solve.result import Priced
+from treeopt.solve.search import Answer
 from treeopt.tree import DraftTree
 
 TRACE = SHARED / "data" / "traces" / "smollm2_greedy_eagle_code.npz"
@@ -132,13 +133,13 @@ def test_the_better_format_is_taken_and_all_are_told(table: Inputs) -> None:
 
 def test_formats_are_compared_by_the_largest_loss_then_by_the_mean() -> None:
     (form, *_) = format_questions(QUESTION, find_engine("vllm").formats)
-    priced = Priced(nodes=1, depth=0, expected_tokens=1.0, step_time_s=1.0, tokens_per_s=1.0)
+    priced = option(DraftTree(()), 1.0, 1.0, 1)
 
     def restricted(*shares: float, misses: int = 0) -> Restricted:
-        settled: list[Any] = [SimpleNamespace(choice=SimpleNamespace(meets_limit=i >= misses)) for i in range(2)]
+        answers: list[Any] = [Answer(QUESTION, SimpleNamespace(meets_limit=i >= misses)) for i in range(2)]  # type: ignore[arg-type]
         pairs = zip((1, 8), shares, strict=True)
-        losses = tuple(Lost(Point(b, 2048), share, DraftTree(()), priced) for b, share in pairs)
-        return Restricted(form=form, settled=tuple(settled), losses=losses)
+        losses = tuple(Lost(Point(b, 2048), share, priced) for b, share in pairs)
+        return Restricted(form=form, answers=tuple(answers), losses=losses)
 
     assert restricted(0.25, 0.0, misses=1).order == (1, 0.25, 0.125)
     even, uneven = restricted(0.2, 0.2), restricted(0.3, 0.0)  # the mean alone would take the second

@@ -29,6 +29,7 @@ from treeopt.solve.bucket import Bucket, CostSensitivity, Option
 from treeopt.solve.draft_starts import rivals_at
 from treeopt.solve.price import price
 from treeopt.solve.problem import Limits, Point, Problem
+from treeopt.solve.report import best_chain
 from treeopt.tree import DraftTree, RankPath
 
 # The nodes that follow the tree's own are priced up to this size, or so many of them.
@@ -172,7 +173,10 @@ def explain(plan: Plan, inputs: Inputs, *, batch: int, context: int | None = Non
         time_limit=plan.time_limit,
     )
     choice, plain = (price(draft, traffic, cost, point) for draft in (bucket.tree, OFF))
-    best = rivals_at(problem, point, traffic, cost).fastest(cost)
+    rivals = rivals_at(problem, point, traffic, cost)
+    best, chain = rivals.fastest(cost), best_chain(rivals.prices, 0) or plain
+    other = best if best.draft != bucket.draft or bucket.runner_up is None else bucket.runner_up
+    runner_up = None if other.draft == bucket.draft else price(other.draft, traffic, cost, point)
     return Explanation(
         batch=batch,
         context=point.context,
@@ -182,12 +186,14 @@ def explain(plan: Plan, inputs: Inputs, *, batch: int, context: int | None = Non
         plain_experts=_visits(cost, batch),
         best_here=best,
         additions=tuple(_additions(bucket.tree, traffic, plan.limits, cost, point)),
-        sensitivity=cost_sensitivity(_alone(bucket, point, choice, plain, best), problem, traffic, cost),
+        sensitivity=cost_sensitivity(_alone(bucket, point, choice, plain, chain, runner_up), problem, traffic, cost),
         cliff=cliff(cost, batch * bucket.nodes),
     )
 
 
-def _alone(bucket: Bucket, point: Point, choice: Option, plain: Option, best: Option) -> Bucket:
+def _alone(
+    bucket: Bucket, point: Point, choice: Option, plain: Option, chain: Option, runner_up: Option | None
+) -> Bucket:
     """The bucket for one batch size and context; the best draft there is the runner-up if it is another one."""
     return replace(
         bucket,
@@ -198,8 +204,8 @@ def _alone(bucket: Bucket, point: Point, choice: Option, plain: Option, best: Op
         tokens_per_s=choice.tokens_per_s,
         step_time_s=choice.step_time_s,
         plain=plain,
-        best_chain=plain,
-        runner_up=None if best.draft == bucket.draft else best,
+        best_chain=chain,
+        runner_up=runner_up,
     )
 
 

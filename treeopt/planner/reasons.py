@@ -150,7 +150,7 @@ def reason(
     largest = max(bucket.choice.nodes, bucket.runner_up.nodes if bucket.runner_up else 1)
     if largest == problem.limits.max_nodes:
         parts.append(f"the cap --max-nodes {problem.limits.max_nodes} binds: a larger tree may gain more")
-    parts += _passed_over(bucket)
+    parts += _passed_over(bucket, problem)
     parts += _shared(bucket, problem, one_for_all)
     if bucket.choice.depth == ranks.depth and problem.caps.max_depth != ranks.depth:
         parts.append(f"the evidence ends at depth {ranks.depth}: a deeper tree may gain more")
@@ -218,10 +218,10 @@ def _chain(bucket: Bucket, problem: Problem, ranks: RanksSource) -> list[str]:
     return [f"a chain of {bucket.best_chain.depth} loses only {loss:.1%}"]
 
 
-def _passed_over(bucket: Bucket) -> list[str]:
-    """The other draft that the tie rules passed over, if there is one."""
+def _passed_over(bucket: Bucket, problem: Problem) -> list[str]:
+    """The faster draft that the tie rules passed over, if there is one."""
     other = bucket.runner_up
-    if other is None or bucket.loss_of(other) >= 0.0:
+    if other is None or bucket.loss_of(other) >= 0.0 or problem.objective is Objective.LENGTH:
         return []
     gain, words = -bucket.loss_of(other), "plain decoding" if other.nodes == 1 else f"{other.nodes} nodes"
     if gain > TIE and bucket.serves_several:

@@ -66,7 +66,7 @@ def _bucket(shared: Shared, rivals: Rivals, traffic: Traffic, cost: StepCost, se
         speedup=Estimate.priced(length.value / break_even),
         break_even_length=break_even,
         step_time_s=choice.step_time_s,
-        best_chain=_best_chain(prices, last) or plain,
+        best_chain=best_chain(prices, last) or plain,
         plain=plain,
         reason="",
         optimality=Optimality(exact=gap == 0.0, gap=gap),
@@ -98,7 +98,8 @@ def _runner_up(prices: Prices, row: int, chosen: int) -> Option | None:
     return _option(prices, row, other) if np.isfinite(scores[other]) else None
 
 
-def _best_chain(prices: Prices, row: int) -> Option | None:
+def best_chain(prices: Prices, row: int) -> Option | None:
+    """The best chain at a point, None where the family or the limits leave none."""
     nodes, scores = prices.candidates.nodes, prices.scores[row]
     chains = np.where((nodes == prices.candidates.depth + 1) & (nodes > 1), scores, -np.inf)
     best = int(chains.argmax())
