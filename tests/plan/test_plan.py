@@ -19,10 +19,12 @@ from treeopt.solve.problem import Limits, Problem
 from treeopt.solve.time_limit import TimeLimit
 from treeopt.tree import DraftTree
 
+LISTED = Problem(batches=(1, 8, 64), only_listed=True)
+
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    return make_plan(Problem(batches=(1, 8, 64)), load_inputs(Names(ranks="example")), command="treeopt search")
+    return make_plan(LISTED, load_inputs(Names(ranks="example")), command="treeopt search")
 
 
 def test_a_plan_reads_back_as_it_was_written(plan: Plan, tmp_path: Path) -> None:
@@ -41,7 +43,7 @@ def test_json_holds_the_same_document(plan: Plan, tmp_path: Path) -> None:
 
 
 def test_the_same_question_gives_the_same_bytes(plan: Plan) -> None:
-    again = make_plan(Problem(batches=(1, 8, 64)), load_inputs(Names(ranks="example")), command="treeopt search")
+    again = make_plan(LISTED, load_inputs(Names(ranks="example")), command="treeopt search")
     assert again.yaml() == plan.yaml()
 
 
@@ -72,7 +74,10 @@ def test_tree_for_finds_the_bucket(plan: Plan) -> None:
 def wide() -> Plan:
     """A plan with several contexts, limits and a cap."""
     question = Problem(
-        batches=(1, 8, 64), time_limit=TimeLimit(max_mean_s=0.004, max_p99_s=0.005), limits=Limits(max_depth=4)
+        batches=(1, 8, 64),
+        only_listed=True,
+        time_limit=TimeLimit(max_mean_s=0.004, max_p99_s=0.005),
+        limits=Limits(max_depth=4),
     )
     return make_plan(
         question, load_inputs(Names(ranks="example", hardware="h100-sxm")), command="x", contexts=(1024, 8192, 32768)
@@ -108,7 +113,9 @@ def test_one_context_serves_every_length(plan: Plan) -> None:
 
 
 def test_each_context_is_what_a_plan_for_it_alone_says(wide: Plan) -> None:
-    question = Problem(batches=(1, 8, 64), context=1024, time_limit=wide.time_limit, limits=wide.limits)
+    question = Problem(
+        batches=(1, 8, 64), only_listed=True, context=1024, time_limit=wide.time_limit, limits=wide.limits
+    )
     alone = make_plan(question, load_inputs(Names(ranks="example", hardware="h100-sxm")), command="x")
     assert write(alone.buckets) == write(wide.at_context(1024).buckets)
 

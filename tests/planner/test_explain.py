@@ -116,7 +116,7 @@ def test_the_document_holds_the_same_numbers(found: Explanation) -> None:
     document = write(found)
     assert document["format"] == "treeopt.explain/2"
     assert (document["batch"], document["context"]) == (48, 4000)
-    assert document["bucket_batch"] == {"min": 9, "max": 64}
+    assert document["bucket_batch"] == {"min": found.bucket.batch.min, "max": 64}
     assert document["bucket_context"] == {"min": 1025, "max": 8192}
     assert [n["f"] for n in document["additions"]] == pytest.approx([a.f for a in found.additions], rel=1e-5)
     assert sum(t["step_s"] for t in document["sensitivity"]["terms"]) == pytest.approx(

@@ -158,12 +158,13 @@ class Traffic:
 
     def path_probabilities(self, draft: Draft) -> FloatArray:
         """`[N]` f of the draft's tree where its own drafts start: on traces counted, 1 + their sum is the replay."""
-        if isinstance(draft, DynamicTree):
-            return path_probabilities(self.model_under(draft), self.tree_of(draft))
-        if draft not in self._known.f:
-            f = [part.weight * part.path_probabilities(draft) for part in self.parts]
-            self._known.f[draft] = f[0] if len(f) == 1 else np.asarray(sum(f))
-        return self._known.f[draft]
+        known = self._replayable(draft)
+        if isinstance(known, DynamicTree):
+            return path_probabilities(self.model_under(known), self.tree_of(known))
+        if known not in self._known.f:
+            f = [part.weight * part.path_probabilities(known) for part in self.parts]
+            self._known.f[known] = f[0] if len(f) == 1 else np.asarray(sum(f))
+        return self._known.f[known]
 
     def tokens(self, draft: Draft) -> float:
         """E where the draft's own drafts start."""

@@ -135,5 +135,5 @@ def _nothing_within(rivals: Rivals) -> SearchError:
     meets = "meets" if certain else "was found that meets"
     return SearchError(
         f"no draft {meets} {option} {limit_s * 1e3:g}; the fastest takes {found_s * 1e3:.3g} ms",
-        hint="allow more time per token, or ask for a smaller batch or a shorter context",
+        hint="allow more time per token" + (", or ask for a smaller batch" if prices.points[0].batch > 1 else ""),
     )
