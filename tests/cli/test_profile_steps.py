@@ -65,7 +65,7 @@ def test_json_holds_what_the_table_shows(run: Run, steps: Path, tmp_path: Path) 
     assert [len(c["constants"]) for c in found["candidates"]] == [0, 1, 2, 3, 4, 5]
     assert found["held_out"]["max"] < 1e-6
     assert len(found["payoffs"]) == 12
-    assert found["payoffs"][0]["break_even_tokens"] > 1.0
+    assert found["payoffs"][0]["break_even_length"] > 1.0
 
 
 def test_what_cannot_be_fitted_is_an_error_and_writes_nothing(

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 import numpy as np
 
@@ -91,6 +91,12 @@ class VerificationReport:
         libraries: names and versions.
     """
 
+    FORMAT: ClassVar = "treeopt.verification/1"
+    WRITTEN: ClassVar = (
+        *("passed", "rule", "exact", "model", "dtype", "device", "attention", "libraries"),
+        *("context", "trees"),
+    )
+
     rule: str | None
     exact: bool
     model: str
@@ -114,6 +120,9 @@ class Diagnosis:
     `unchecked` are the keys that could be checked further with others, `remarks` what else a reader must know. The
     `nodes` are the plan's, of a dynamic tree those of the step.
     """
+
+    FORMAT: ClassVar = "treeopt.diagnosis/2"
+    WRITTEN: ClassVar = ("where", "nodes", "contents", "unchecked", "remarks", "differences")
 
     where: str
     nodes: int
