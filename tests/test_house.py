@@ -27,11 +27,10 @@ STILL_TWICE = frozenset(
         "Point",
         "Pool",
         "Reach",
-        "Sample",
         "Schedule",
-        "Source",
         "TermSensitivity",
         "Verdict",
+        "Window",
     }
 )
 

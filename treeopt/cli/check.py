@@ -28,6 +28,14 @@ def check(
     context: Annotated[
         int | None, typer.Option(help="Their context, for a plan with several.", show_default=False)
     ] = None,
+    deployed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DRAFTS",
+            help="What runs if it is not the plan: chain:K, or the engine's file.",
+            show_default=False,
+        ),
+    ] = None,
     kind: EvidenceKind = None,
     draft_tokens: DraftTokens = None,
     ranks: PlanRanks = None,
@@ -36,6 +44,7 @@ def check(
     """Say whether a deployed plan is active and still accepts what it promised; exit 3 if not."""
     from treeopt.check.check import check_files
     from treeopt.cli import console
+    from treeopt.engines.importing import load_schedule
     from treeopt.plan.reading import load_plan
     from treeopt.render.check import report as drawn
 
@@ -49,6 +58,7 @@ def check(
             kind=kind,
             draft_tokens=draft_tokens,
             ranks=ranks,
+            deployed=None if deployed is None else load_schedule(deployed),
         )
     console.report(report, json, drawn)
     if not json:

@@ -33,5 +33,6 @@ def import_(
         typer.echo(json_text(found.schedule))
     elif out is None:
         typer.echo(text, nl=False)
-    console.notes([f"read as {found.engine.title}, {found.format}", *found.notes])
+    drafter = [] if found.drafter is None else [f"drafter: {found.drafter}"]
+    console.notes([f"read as {found.engine.title}, {found.format}", *drafter, *found.notes])
     console.wrote(out)

@@ -107,7 +107,11 @@ def _check(out: Path, rows: Path, model: Path) -> None:
 
 
 def _kept(rows: Path) -> str:
-    return f"{rows} keeps what was timed; the same command goes on from there" if rows.exists() else "nothing was timed"
+    return (
+        f"{rows} keeps what was timed; the same command goes on from there"
+        if rows.exists()
+        else "nothing was timed yet"
+    )
 
 
 def _schedule(bench: Bench, budget_s: float | None) -> Schedule:

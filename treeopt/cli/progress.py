@@ -27,7 +27,9 @@ def progress(done_word: str, of: int, things: str, *, total: float) -> Iterator[
     """
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _Lines(done_word, of, things, total).advance
+        lines = _Lines(done_word, of, things, total)
+        yield lines.advance
+        lines.finish()
         return
     columns = (TextColumn(done_word), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[count]}"))
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
@@ -47,13 +49,20 @@ class _Lines:
     def __init__(self, done_word: str, of: int, things: str, total: float) -> None:
         self._words, self._of, self._total = (done_word, things), of, total
         self._start = self._last = time.monotonic()
-        self._share, self._count = 0.0, 0
+        self._share, self._count, self._said = 0.0, 0, False
 
     def advance(self, share: float, number: int) -> None:
         """Say how far it is, if the last line was some time ago."""
         self._share, self._count, now = self._share + share, self._count + number, time.monotonic()
         if now - self._last >= _LINE_EVERY_S and self._count < self._of:
-            self._last = now
+            self._last, self._said = now, True
             left_s = (self._total - self._share) * (now - self._start) / max(self._share, 1e-9)
             done_word, things = self._words
             typer.echo(f"{done_word} {self._count} of {self._of} {things}, about {left_s:.0f} s left", err=True)
+
+    def finish(self) -> None:
+        """The last line, if there was any."""
+        if self._said:
+            done_word, things = self._words
+            took_s = time.monotonic() - self._start
+            typer.echo(f"{done_word} {self._count} of {self._of} {things} in {took_s:.0f} s", err=True)

@@ -52,6 +52,7 @@ def verify(
     if dump is not None:
         step = diagnose_dump(plan, dump, choice)
         console.report(step, json, diagnosis)
+        console.notes([] if json else step.notes)
         raise typer.Exit(DIFFERENT if step.differences else 0)
     length = VerifySettings.context if context is None else context
     settings = VerifySettings(model=model, attention=attention, device=device, dtype=dtype, context=length, seed=seed)
@@ -63,4 +64,5 @@ def verify(
     with console.working("verifying"):
         found = verify_plan(plan, settings, choice)
     console.report(found, json, report)
+    console.notes([] if json else found.notes)
     raise typer.Exit(0 if found.passed else DIFFERENT)

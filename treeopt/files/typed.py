@@ -92,12 +92,12 @@ def write(value: Any) -> Any:
 
 def _written(value: Any, layout: Iterable[str | Group]) -> dict[str, Any]:
     kind: Any = type(value)
-    fields, found = fields_of(kind), dict[str, Any]()
+    found = dict[str, Any]()
     for key in layout:
         if isinstance(key, Group):
             found[key.name] = _written(value, key.keys)
         else:
-            found[key] = write(getattr(value, fields[key].attribute if key in fields else key))
+            found[key] = write(getattr(value, key if hasattr(value, key) else fields_of(kind)[key].attribute))
     return found
 
 

@@ -13,21 +13,14 @@ from treeopt.verify.verify import Diagnosis, TreeReport, VerificationReport
 
 def report(found: VerificationReport, width: int) -> RenderableType:
     """What was verified, tree by tree and check by check."""
-    parts: list[RenderableType] = [_heading(found), Text(), _trees(found), Text(), check_table(found, width)]
-    if not found.exact:
-        parts.append(Text(f"{found.rule}: what is checked is the step; the output does not follow the target's law"))
-    return Group(*parts)
+    return Group(_heading(found), Text(), _trees(found), Text(), check_table(found, width))
 
 
 def diagnosis(found: Diagnosis, width: int) -> RenderableType:
-    """What a dump holds, what of it could not be checked, and the differences, the first one first."""
+    """What a dump holds, and the differences, the first one first."""
     held = f"{found.where}, {found.nodes} nodes; in the dump: {', '.join(found.contents) or 'nothing to check'}"
-    lines = [Text(held)]
-    for key, needs in found.unchecked:
-        lines.append(Text(f"'{key}' was not fully checked: that needs {' and '.join(needs)} in the dump too", "dim"))
-    lines += [Text(remark, "dim") for remark in found.remarks]
     differences = _differences(found) if found.differences else Text("no difference in what the dump holds")
-    return Group(*lines, Text(), differences)
+    return Group(Text(held), Text(), differences)
 
 
 def _heading(found: VerificationReport) -> Text:

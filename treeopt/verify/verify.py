@@ -75,6 +75,8 @@ class VerifySettings:
 class TreeReport:
     """The checks of one tree; `where` names the buckets that share it."""
 
+    WRITTEN: ClassVar = ("where", "nodes", "depth", "checks")
+
     where: str
     nodes: int
     depth: int
@@ -108,6 +110,12 @@ class VerificationReport:
     trees: tuple[TreeReport, ...]
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader must know."""
+        law = f"{self.rule}: what is checked is the step; the output does not follow the target's law"
+        return () if self.exact else (law,)
+
+    @property
     def passed(self) -> bool:
         """Whether every check of every tree did."""
         return all(check.passed for tree in self.trees for check in tree.checks)
@@ -130,6 +138,15 @@ class Diagnosis:
     unchecked: tuple[Unchecked, ...]
     differences: tuple[Difference, ...]
     remarks: tuple[str, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What could not be checked, and the remarks."""
+        needs = [
+            f"'{key}' was not fully checked: that needs {' and '.join(others)} in the dump too"
+            for key, others in self.unchecked
+        ]
+        return (*needs, *self.remarks)
 
 
 def verify_plan(
