@@ -16,20 +16,16 @@ STILL_TWICE = frozenset(
     {
         "Bench",
         "Bucket",
-        "Category",
         "Chains",
         "Checked",
-        "CostSensitivity",
-        "EngineLoss",
-        "Estimate",
         "Family",
         "Level",
         "Point",
         "Pool",
         "Reach",
         "Schedule",
-        "TermSensitivity",
         "Verdict",
+        "Verification",
         "Window",
     }
 )

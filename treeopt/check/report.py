@@ -8,7 +8,7 @@ from typing import Any
 
 from treeopt.check.change import Change, DriftVerdict
 from treeopt.check.measured import Measured
-from treeopt.plan.bucket import Bucket
+from treeopt.solve.bucket import Bucket
 
 
 class FindingKind(StrEnum):
@@ -115,8 +115,8 @@ class CheckReport:
 def _comparison(compared: Compared) -> dict[str, Any]:
     change, regret = compared.change, compared.regret
     return {
-        "batch": {"min": compared.bucket.batch_min, "max": compared.bucket.batch_max},
-        "context": {"min": compared.bucket.context_min, "max": compared.bucket.context_max},
+        "batch": compared.bucket.batch,
+        "context": compared.bucket.context,
         "source": compared.source.name,
         "steps": compared.source.steps,
         "mean_batch": compared.source.batch,
@@ -126,7 +126,7 @@ def _comparison(compared: Compared) -> dict[str, Any]:
         "change": {"value": change.share, "low": change.low, "high": change.high},
         "detectable_change": change.detectable,
         "verdict": compared.verdict.value,
-        "depths": [{"depth": d.depth, "planned": d.planned, "measured": d.measured} for d in compared.depths],
+        "depths": compared.depths,
         "regret": None
         if regret is None
         else {
