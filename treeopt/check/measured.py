@@ -9,7 +9,7 @@ from typing import Final
 
 from treeopt.acceptance.conversions import survival_from_conditional
 from treeopt.acceptance.errors import NoDraftsError
-from treeopt.acceptance.importers import Source, read_evidence
+from treeopt.acceptance.importers import ImportedSource, read_evidence
 from treeopt.acceptance.loading import is_profile, is_trace, load_profile
 from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.position import PositionSurvival
@@ -107,7 +107,7 @@ def read_metrics(paths: Sequence[Path], kind: str | None = None, draft_tokens: i
     )
 
 
-def _measured(source: Source) -> Measured:
+def _measured(source: ImportedSource) -> Measured:
     tally, known = source.tally, of_profile(source.profile)
     drafted = tally.drafted_tokens / tally.drafts if tally.drafted_tokens is not None and tally.drafts else None
     return replace(known, draft_tokens=tally.draft_tokens, drafted=drafted)
