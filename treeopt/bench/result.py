@@ -3,18 +3,61 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
-from treeopt.acceptance.intervals import Interval
-from treeopt.bench.forecast import Forecast
-from treeopt.bench.sample import Drawn, Sample
-from treeopt.bench.ways import Way
-from treeopt.plan.bucket import Estimate
+from treeopt.acceptance.intervals import Interval, interval_of
+from treeopt.acceptance.traffic import Traffic
+from treeopt.answer import Estimate
+from treeopt.arrays import FloatArray
+from treeopt.bench.runs import Method
+from treeopt.bench.sample import RunRedraws, RunSample
+from treeopt.cost.step_cost import StepCost
 from treeopt.planner.compare import Comparison, Verdict
+from treeopt.planner.make import estimate, option
 from treeopt.solve.result import Priced
+from treeopt.solve.search import price_tree
 from treeopt.tree import DraftTree
+
+
+class Basis(Protocol):
+    """What predictions are made from; `treeopt.planner.inputs.Inputs` is one."""
+
+    @property
+    def evidence(self) -> Traffic:
+        """How often guesses were right."""
+
+    @property
+    def cost(self) -> StepCost:
+        """What steps cost."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Forecast:
+    """A tree's price and E; `drawn [replicates]` is E over redrawn documents, None where the evidence has none."""
+
+    priced: Priced
+    drawn: FloatArray | None
+    documents: int
+
+    @property
+    def tokens(self) -> Estimate:
+        """E with the interval that the evidence gives it."""
+        value = self.priced.expected_tokens
+        interval = None if self.drawn is None else interval_of(self.drawn, self.documents)
+        return (
+            Estimate(value=value) if interval is None else Estimate(value=value, low=interval.low, high=interval.high)
+        )
+
+
+def forecast(tree: DraftTree, basis: Basis, *, batch: int, context: int, seed: int = 0) -> Forecast:
+    """The prediction, made as the search makes it: f where the tree's own drafts start."""
+    evidence = basis.evidence
+    priced = price_tree(tree, evidence.model_under(tree), basis.cost, batch=batch, context=context)
+    drawn = evidence.drawn_tokens(tree, seed) if evidence.can_be_replayed else None
+    return Forecast(priced=priced, drawn=drawn, documents=0 if drawn is None else evidence.documents)
+
 
 FORMAT: Final = "treeopt.bench/1"
 
@@ -32,12 +75,12 @@ class Residual:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class BenchCell:
     """One way at one batch size; predictions are made at the context that the run had."""
 
     batch: int
     context: int
-    way: Way
+    way: Method
     predicted_tokens: Estimate
     predicted: Priced
     tokens: Estimate
@@ -79,13 +122,13 @@ class Promise:
     @property
     def kept(self) -> bool | None:
         """At least as fast within noise, or not promised to be; None where no interval tells the noise."""
-        if self.measured.interval is None:
+        if not self.measured.gain.has_interval:
             return None
         return self.measured.verdict is not Verdict.WORSE or self.predicted.verdict is not Verdict.BETTER
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class BenchResult:
     """A whole run.
 
     Args:
@@ -94,7 +137,7 @@ class Result:
     """
 
     setting: tuple[tuple[str, Any], ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[BenchCell, ...]
     promises: tuple[Promise, ...]
     notes: tuple[str, ...]
 
@@ -116,10 +159,10 @@ class Result:
         }
 
 
-def cell(way: Way, expected: Forecast, sample: Sample, drawn: Drawn) -> Cell:
+def cell(way: Method, expected: Forecast, sample: RunSample, drawn: RunRedraws) -> BenchCell:
     """Put a prediction beside a measurement."""
     rates = sample.batch * drawn.tokens / drawn.step_time_s
-    return Cell(
+    return BenchCell(
         batch=sample.batch,
         context=round(sample.context),
         way=way,
@@ -133,7 +176,9 @@ def cell(way: Way, expected: Forecast, sample: Sample, drawn: Drawn) -> Cell:
     )
 
 
-def promise(ours: Cell, theirs: Cell, gain: Interval | None, predicted_gain: Interval | None, name: str) -> Promise:
+def promise(
+    ours: BenchCell, theirs: BenchCell, gain: Interval | None, predicted_gain: Interval | None, name: str
+) -> Promise:
     """The plan's cell against another's; the intervals are of tokens/s over theirs, minus 1."""
 
     def compared(plan: Priced, other: Priced, interval: Interval | None) -> Comparison:
@@ -141,10 +186,10 @@ def promise(ours: Cell, theirs: Cell, gain: Interval | None, predicted_gain: Int
             batch=ours.batch,
             context=ours.context,
             rival=name,
-            plan=plan,
-            other=other,
-            interval=interval,
-            unmeasured=0,
+            gain=estimate(plan.tokens_per_s / other.tokens_per_s - 1.0, interval),
+            plan=option(ours.tree, plan),
+            other=option(theirs.tree, other),
+            unmeasured_nodes=0,
         )
 
     return Promise(
@@ -153,7 +198,7 @@ def promise(ours: Cell, theirs: Cell, gain: Interval | None, predicted_gain: Int
     )
 
 
-def _residual(expected: Forecast, sample: Sample, drawn: Drawn) -> Residual:
+def _residual(expected: Forecast, sample: RunSample, drawn: RunRedraws) -> Residual:
     priced = expected.priced
     acceptance = float(np.log(sample.tokens_per_step / priced.expected_tokens))
     cost = float(np.log(priced.step_time_s / sample.step_time_s))
@@ -173,7 +218,7 @@ def _residual(expected: Forecast, sample: Sample, drawn: Drawn) -> Residual:
     )
 
 
-def _cell_document(found: Cell) -> dict[str, Any]:
+def _cell_document(found: BenchCell) -> dict[str, Any]:
     return {
         "batch": found.batch,
         "context": found.context,
@@ -203,9 +248,8 @@ def _cell_document(found: Cell) -> dict[str, Any]:
 
 def _promise_document(found: Promise) -> dict[str, Any]:
     def side(compared: Comparison) -> dict[str, Any]:
-        low, high = compared.interval or (None, None)
-        verdict = None if compared.interval is None else compared.verdict.value
-        return {"gain": {"value": compared.gain, "low": low, "high": high}, "verdict": verdict}
+        verdict = compared.verdict.value if compared.gain.has_interval else None
+        return {"gain": vars(compared.gain), "verdict": verdict}
 
     measured = found.measured
     return {

@@ -18,8 +18,8 @@ from treeopt.check.change import DESIGN_EFFECT, Change, length_error
 from treeopt.check.matching import Candidates, common_depths, planned_survival
 from treeopt.check.measured import Measured
 from treeopt.check.report import Compared, DepthChange
-from treeopt.plan.bucket import Bucket
 from treeopt.plan.plan import Plan
+from treeopt.solve.bucket import Bucket
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,20 +35,19 @@ def compare_all(plan: Plan, sources: Sequence[Measured], candidates: Candidates,
     found: list[Compared] = []
     notes: list[str] = []
     for source in sources:
-        buckets = _buckets(source, candidates)
-        if len(buckets) > 1 and source.ranks is None and source.shorter is None:
-            trees = ", ".join(f"{len(b.tree)} nodes" for b in buckets)
-            notes.append(f"{source.name}: the file does not say which of the plan's trees ran ({trees}): give --batch")
-            continue
-        if source.shorter is not None and source.survival is not None:
-            mixed = _mixed(plan, source, candidates, gate)
-            found += mixed
-            if not mixed and candidates.speculating:
-                notes.append(f"{source.name}: drafts of several lengths say nothing of a tree")
-            continue
-        if not buckets and source.draft_tokens is None and candidates.speculating:
+        own = candidates.at(source.batch)
+        buckets = _buckets(source, own)
+        if not buckets and candidates.mixes(source):
+            found.append(_mixed(plan, source, candidates, gate))
+        elif len(buckets) > 1 and source.ranks is None:
+            trees = ", ".join(f"{b.batches}: {len(b.tree) - 1} draft tokens" for b in buckets)
+            notes.append(
+                f"{source.name}: the file does not tell which of the plan's drafts ran ({trees}): give --batch"
+            )
+        elif not buckets and source.draft_tokens is None and own.speculating:
             notes.append(f"{source.name}: top guesses alone say nothing of a tree")
-        found += [_compared(plan, source, bucket, gate) for bucket in buckets]
+        else:
+            found += [_compared(plan, source, bucket, gate) for bucket in buckets]
     return Pairs(
         compared=tuple(replace(c, change=replace(c.change, comparisons=len(found))) for c in found),
         notes=tuple(dict.fromkeys(notes)),
@@ -64,13 +63,12 @@ def _buckets(source: Measured, candidates: Candidates) -> tuple[Bucket, ...]:
     return tuple(bucket for bucket in candidates.speculating if bucket.tree.is_chain)
 
 
-def _mixed(plan: Plan, source: Measured, candidates: Candidates, gate: float) -> list[Compared]:
+def _mixed(plan: Plan, source: Measured, candidates: Candidates, gate: float) -> Compared:
     """Drafts of several lengths added up: only the depths that all of them had are counts of one thing."""
-    if not candidates.speculating or not all(b.tree.is_chain for b in candidates.speculating):
-        return []
     longest = max(candidates.speculating, key=lambda b: b.tree.depth)
-    depths = common_depths(source, candidates.speculating)
-    return [_by_survival(plan, source, longest, depths, gate)]
+    if source.survival is None:
+        return _compared(plan, source, longest, gate)
+    return _by_survival(plan, source, longest, common_depths(source, candidates.speculating), gate)
 
 
 def _compared(plan: Plan, source: Measured, bucket: Bucket, gate: float) -> Compared:
@@ -79,7 +77,7 @@ def _compared(plan: Plan, source: Measured, bucket: Bucket, gate: float) -> Comp
     if source.survival is not None:
         return _by_survival(plan, source, bucket, common_depths(source, [bucket]), gate)
     assert source.length is not None
-    planned = bucket.expected_tokens.value
+    planned = bucket.acceptance_length.value
     change = Change(
         planned=planned,
         measured=source.length,
@@ -107,10 +105,10 @@ def _by_survival(plan: Plan, source: Measured, bucket: Bucket, depths: int, gate
 
 def _error_over(source: Measured, survival: FloatArray) -> float | None:
     """The source's error over the first depths, by the share that they have of the whole error."""
-    if source.error is None or source.drafts is None or source.survival is None:
+    if source.error is None or source.steps is None or source.survival is None:
         return source.error
-    whole = length_error(source.survival, source.drafts)
-    return source.error * length_error(survival, source.drafts) / whole if whole > 0.0 else source.error
+    whole = length_error(source.survival, source.steps)
+    return source.error * length_error(survival, source.steps) / whole if whole > 0.0 else source.error
 
 
 def _by_ranks(plan: Plan, source: Measured, bucket: Bucket, gate: float) -> Compared:
@@ -118,8 +116,8 @@ def _by_ranks(plan: Plan, source: Measured, bucket: Bucket, gate: float) -> Comp
     assert source.ranks is not None
     tree, trace = bucket.tree, source.ranks.trace
     interval: Interval | None
-    if trace is not None and (loaded := trace.load()).depth >= tree.depth:
-        result = replay(loaded, tree)
+    if trace is not None and trace.depth >= tree.depth:
+        result = replay(trace, tree)
         measured, interval, effect = result.tokens_per_step, tokens_interval(result), 1.0
     else:
         evidence = source.ranks.evidence
@@ -127,7 +125,7 @@ def _by_ranks(plan: Plan, source: Measured, bucket: Bucket, gate: float) -> Comp
         measured = expected_tokens(path_probabilities(source.ranks.model(), tree))
         interval, effect = counted_interval(evidence, tree), DESIGN_EFFECT
     change = Change(
-        planned=bucket.expected_tokens.value,
+        planned=bucket.acceptance_length.value,
         measured=measured,
         planned_error=planned_error(plan, bucket, planned_survival(bucket)),
         measured_error=None if interval is None else interval.half_width / NORMAL_QUANTILE * effect**0.5,
@@ -138,10 +136,9 @@ def _by_ranks(plan: Plan, source: Measured, bucket: Bucket, gate: float) -> Comp
 
 def planned_error(plan: Plan, bucket: Bucket, survival: FloatArray) -> float | None:
     """The standard error of the plan's own E over these depths: by its interval, else by the positions it counts."""
-    tokens, facts = bucket.expected_tokens, dict(plan.ranks.facts)
+    tokens, ranks = bucket.acceptance_length, plan.sources.ranks
     if tokens.low is not None and tokens.high is not None:
-        by_document = facts.get("documents") is not None  # else it takes drafts for independent
+        by_document = ranks.documents is not None  # else it takes drafts for independent
         whole = (tokens.high - tokens.low) / 2.0 / NORMAL_QUANTILE * (1.0 if by_document else DESIGN_EFFECT**0.5)
         return whole * float(1.0 + np.sum(survival)) / tokens.value
-    positions = facts.get("positions")
-    return None if not positions else length_error(survival, float(positions))
+    return None if not ranks.positions else length_error(survival, float(ranks.positions))

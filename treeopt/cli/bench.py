@@ -11,7 +11,7 @@ import typer
 from treeopt.cli.options import Json, Out, PlanRanks, TargetModel, parse_batches
 
 if TYPE_CHECKING:
-    from treeopt.bench.result import Result
+    from treeopt.bench.result import BenchResult
 
 _RESULT: Final = "bench result"
 _STEPS: Final = "file of step times"
@@ -19,7 +19,7 @@ _STEPS: Final = "file of step times"
 
 def bench(
     target: TargetModel,
-    draft: Annotated[str, typer.Option(help="ngram[:N], early-exit:K, or a model as for --target.")],
+    draft: Annotated[str, typer.Option(help="ngram[:N], ngram:vllm:1-3, early-exit:K, or a model as for --target.")],
     plan: Annotated[Path, typer.Option(help="The plan to run.", metavar="PLAN")],
     batches: Annotated[
         str | None, typer.Option(help="Batch sizes: 1,2,4; the plan's largest per bucket.", show_default=False)
@@ -54,17 +54,18 @@ def bench(
     json: Json = False,
 ) -> None:
     """Decode prompts plainly, with the best chain and with the plan's tree; compare with what was predicted."""
-    from treeopt.bench.models import Request
     from treeopt.bench.plan import PlanBench
+    from treeopt.bench.setup import BenchRequest
     from treeopt.bench.steps import fit_note, steps_csv
     from treeopt.cli import console
-    from treeopt.files.documents import check_writable, dump_yaml, refuse_overwriting, write_atomically
+    from treeopt.files.documents import dump_yaml
+    from treeopt.files.writing import Output, check_writable, refuse_overwriting, write_files
 
     for path, what in ((out, _RESULT), (steps_out, _STEPS)):
         refuse_overwriting(path, plan, *([prompts] if prompts else []))
         if path is not None:
             check_writable(path, what=what)
-    request = Request(
+    request = BenchRequest(
         target=target,
         draft=draft,
         prompts=prompts,
@@ -93,18 +94,20 @@ def bench(
         found = job.run()
     document = found.document()
     text = json_format.dumps(document, indent=2) + "\n"
+    outputs = []
     if out is not None:
-        write_atomically(out, text if out.suffix == ".json" else dump_yaml(document), what=_RESULT)
+        outputs.append(Output(out, text if out.suffix == ".json" else dump_yaml(document), _RESULT))
     if steps_out is not None:
-        write_atomically(steps_out, steps_csv(found.cells), what=_STEPS)
+        outputs.append(Output(steps_out, steps_csv(found.cells), _STEPS))
+    write_files(*outputs)
     _report(found, text, json)
-    written = [f"wrote {path}" for path in (out, steps_out) if path is not None]
+    console.notes(found.notes)
+    console.wrote(*(output.path for output in outputs))
     if steps_out is not None:
-        written.append(fit_note(found.cells, job.inputs, steps_out))
-    console.notes([*found.notes, *written])
+        console.notes([fit_note(found.cells, job.inputs, steps_out)])
 
 
-def _report(found: Result, text: str, json: bool) -> None:
+def _report(found: BenchResult, text: str, json: bool) -> None:
     if json:
         typer.echo(text, nl=False)
         return

@@ -12,8 +12,8 @@ from treeopt.cli.options import Json, PlanBatch
 
 if TYPE_CHECKING:
     from treeopt.arrays import FloatArray
-    from treeopt.plan.bucket import Bucket
     from treeopt.plan.plan import Plan
+    from treeopt.solve.bucket import Bucket
     from treeopt.tree import DraftTree
 
 
@@ -40,7 +40,7 @@ def show(
             _show_plan(plan, json)
         else:
             bucket = plan.buckets[0] if batch is None else plan.bucket_for(batch, context)
-            length = _length(context, bucket.context_max)
+            length = _length(context, bucket.context.max)
             _show_tree(bucket.tree, bucket.path_probabilities, length, mask, json, bucket)
         return
     tree = parse_tree(document)
@@ -54,8 +54,8 @@ def _length(context: int | None, default: int) -> int:
 def _probabilities(tree: DraftTree, ranks: str | None) -> FloatArray | None:
     if ranks is None:
         return None
+    from treeopt.acceptance.loading import load_profile
     from treeopt.acceptance.model import path_probabilities
-    from treeopt.acceptance.profile import load_profile
     from treeopt.files.shipped import locate
 
     return path_probabilities(load_profile(locate("ranks", ranks).path).model(), tree)

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from treeopt.bench.result import Cell, Promise, Result
-from treeopt.plan.bucket import Estimate
+from treeopt.answer import Estimate
+from treeopt.bench.result import BenchCell, BenchResult, Promise
 from treeopt.planner.compare import Verdict
 from treeopt.render.text import Column, estimate, gain, ms, rate, tables
 
 _WORDS = {Verdict.BETTER: "faster", Verdict.TIE: "as fast", Verdict.WORSE: "slower"}
 
 
-def bench_heading(found: Result) -> Text:
+def bench_heading(found: BenchResult) -> Text:
     """What ran and what predicted it, in two lines."""
     said = dict(found.setting)
     text = Text()
@@ -28,7 +28,7 @@ def bench_heading(found: Result) -> Text:
     return text
 
 
-def cell_table(found: Result, width: int) -> RenderableType:
+def cell_table(found: BenchResult, width: int) -> RenderableType:
     """E, step time and tokens/s of every way at every batch size."""
     cells = found.cells
     return tables(
@@ -55,7 +55,7 @@ def cell_table(found: Result, width: int) -> RenderableType:
     )
 
 
-def residual_table(found: Result, width: int) -> RenderableType:
+def residual_table(found: BenchResult, width: int) -> RenderableType:
     """Where measured tokens/s differ from the predicted, in logarithms: the first two columns sum to the third."""
     parts = [cell.residual for cell in found.cells]
     return tables(
@@ -70,12 +70,12 @@ def residual_table(found: Result, width: int) -> RenderableType:
     )
 
 
-def _keys(cells: Sequence[Cell]) -> list[Column]:
+def _keys(cells: Sequence[BenchCell]) -> list[Column]:
     ways = Column(name="way", cells=[cell.way.name for cell in cells], is_text=True)
     return [Column(name="batch", cells=[str(cell.batch) for cell in cells]), ways]
 
 
-def promise_lines(found: Result) -> Text:
+def promise_lines(found: BenchResult) -> Text:
     """One sentence per alternative and batch size."""
     return Text("\n").join(_promise(promise) for promise in found.promises)
 
@@ -84,19 +84,19 @@ def _promise(promise: Promise) -> Text:
     measured, predicted = promise.measured, promise.predicted
     text = Text(f"batch {measured.batch}: ")
     against = "plain decoding" if measured.rival == "plain" else f"the {measured.rival}"
-    found = gain(measured.gain, measured.interval)
-    if measured.interval is None:
+    found = gain(measured.gain)
+    if not measured.gain.has_interval:
         text.append(f"{found} against {against}, too few texts or steps for an interval")
     else:
         text.append(_WORDS[measured.verdict], style="bold red" if promise.kept is False else "green")
         text.append(f" {'as' if measured.verdict is Verdict.TIE else 'than'} {against}: {found}")
-    foretold = gain(predicted.gain, predicted.interval)
-    if predicted.interval is None:
+    foretold = gain(predicted.gain)
+    if not predicted.gain.has_interval:
         return text.append(f"; predicted {foretold}, without an interval")
     return text.append(f"; predicted {_WORDS[predicted.verdict]}: {foretold}")
 
 
-def _agree(cell: Cell) -> str:
+def _agree(cell: BenchCell) -> str:
     return "no interval" if cell.tokens_agree is None else "yes" if cell.tokens_agree else "no"
 
 

@@ -13,7 +13,7 @@ from treeopt.cost.kernels.monotone import BLOCK, non_decreasing
 rows = st.lists(st.floats(0.1, 10.0), min_size=BLOCK, max_size=BLOCK + 6).map(lambda row: np.array([row]))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(rows)
 def test_the_first_block_is_the_nearest_rising_row(values: np.ndarray) -> None:
     found = non_decreasing(values)[0]

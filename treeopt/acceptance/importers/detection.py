@@ -6,8 +6,8 @@ import itertools
 import zipfile
 from typing import Final
 
-from treeopt.acceptance.importers.kinds import KINDS, Kind
-from treeopt.acceptance.importers.mean import MEAN_PHRASE
+from treeopt.acceptance.importers.kinds import KINDS, ImportKind
+from treeopt.acceptance.importers.summary import MEAN_PHRASE
 from treeopt.errors import InputError
 from treeopt.files.evidence_lines import SourceFile
 
@@ -23,11 +23,23 @@ _OTHERS: Final = {
 }
 
 
-def detect(file: SourceFile) -> Kind:
+def detect(file: SourceFile) -> ImportKind:
     """The kind whose words the file contains.
 
     Raises:
-        InputError: the file cannot be read, is empty, compressed or binary, or holds no evidence that is known.
+        InputError: see `detected`, or it holds no evidence that is known.
+    """
+    found = detected(file)
+    if found is None:
+        raise _unknown(file, next(file.chunks()))
+    return found
+
+
+def detected(file: SourceFile) -> ImportKind | None:
+    """The kind whose words the file contains, if there is one.
+
+    Raises:
+        InputError: the file cannot be read, is empty, compressed or binary.
     """
     chunks = file.chunks()
     head = next(chunks, b"")
@@ -43,14 +55,14 @@ def detect(file: SourceFile) -> Kind:
             return found
     if MEAN_PHRASE.search(head.decode(errors="replace")):
         return KINDS["mean"]
-    raise _unknown(file, head)
+    return None
 
 
-def _kind_of(window: bytes) -> Kind | None:
+def _kind_of(window: bytes) -> ImportKind | None:
     return next((kind for kind in KINDS.values() if any(word in window for word in kind.words)), None)
 
 
-def _binary_kind(file: SourceFile, head: bytes) -> Kind | None:
+def _binary_kind(file: SourceFile, head: bytes) -> ImportKind | None:
     if head.startswith(b"PK\x03\x04"):
         return _zip_kind(file)
     if head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05":
@@ -62,9 +74,9 @@ def _binary_kind(file: SourceFile, head: bytes) -> Kind | None:
     return None
 
 
-def _zip_kind(file: SourceFile) -> Kind:
+def _zip_kind(file: SourceFile) -> ImportKind:
     try:
-        with zipfile.ZipFile(file.path) as archive:
+        with zipfile.ZipFile(file.opened.stream()) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
         raise file.error("a damaged zip file", hint="copy it again") from None
