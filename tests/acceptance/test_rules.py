@@ -40,7 +40,7 @@ def test_a_plan_for_any_rule_can_be_read_again(tmp_path: Path, rule: str, exact:
     inputs = load_inputs(Names(ranks=str(profile(tmp_path, rule))))
     plan = make_plan(Problem(batches=(1,)), inputs, command="x")
     assert plan.document()["verification"] == {"rule": rule, "exact": exact, "temperature": None}
-    assert any("which changes what the model says" in note.text for note in plan.notes) is not exact
+    assert any("acceptance changes what the model says" in note.text for note in plan.notes) is not exact
     plan.save(tmp_path / "plan.yaml")
     assert load_plan(tmp_path / "plan.yaml").verification.rule == rule
 

@@ -265,17 +265,9 @@ VLLM: Final = Engine(
     title="vLLM",
     checked="0.33.0",
     checked_by="own code",
-    checks_all=True,
+    lookup_rule="vllm",
+    checked_since=Release(0, 10, 1),
     formats=(
-        Format(
-            name="token-tree",
-            limits=_TREES,
-            write=_write_tree,
-            read=_read_tree,
-            drafters=_DRAFTERS,
-            since=Release(0, 10, 1),
-            before=_TREES_END,
-        ),
         Format(
             name="chain",
             limits=Chains(),
@@ -284,6 +276,15 @@ VLLM: Final = Engine(
             drafters=_DRAFTERS,
             since=Release(0, 10, 1),
             pretends_since=Release(0, 20, 0),
+        ),
+        Format(
+            name="token-tree",
+            limits=_TREES,
+            write=_write_tree,
+            read=_read_tree,
+            drafters=_DRAFTERS,
+            since=Release(0, 10, 1),
+            before=_TREES_END,
         ),
         Format(
             name="schedule",
