@@ -83,7 +83,7 @@ class Slicing:
         return -(-nodes * self.group // self.merge_rows) + requests
 
 
-class Schedule(NamedTuple):
+class WorkList(NamedTuple):
     """Which program reads what, all int32.
 
     `work [items, 16]`: request, first token, end, whether its tree follows, first node, nodes, whether partial results
@@ -190,7 +190,7 @@ def entries_of(trees: NodeTrees, lengths: Tensor, shared: SharedPrefixes | None,
 
 def schedule(
     trees: NodeTrees, lengths: Tensor, cut: Slicing, *, shared: SharedPrefixes | None = None, impl: Impl = "auto"
-) -> Schedule:
+) -> WorkList:
     """Cut the prefixes of all requests into pieces of one size that ends soonest, on the device.
 
     The cost of a size is what takes longer: the busiest multiprocessor or the chip's memory, partial results included.
@@ -243,10 +243,10 @@ def schedule(
             PIECES=8,
         )
     work, spans, tasks, counters = made
-    return Schedule(work, spans, tasks, counters, "triton")
+    return WorkList(work, spans, tasks, counters, "triton")
 
 
-def schedule_reference(trees: NodeTrees, entries: Entries, cut: Slicing) -> Schedule:
+def schedule_reference(trees: NodeTrees, entries: Entries, cut: Slicing) -> WorkList:
     """`schedule` in plain torch; waits for the device."""
     requests, device = trees.requests, entries.end.device
     cuts = _cuts(entries, requests, cut)
@@ -272,7 +272,7 @@ def schedule_reference(trees: NodeTrees, entries: Entries, cut: Slicing) -> Sche
     counters = [0, 0, leaving * cut.kv_heads, len(tasks)]
     tasks += [[0, 0]] * (cut.most_tasks(trees.parents.shape[0], trees.requests) - len(tasks))
     made = [torch.tensor(rows, dtype=torch.int32, device=device) for rows in (work, spans, tasks, counters)]
-    return Schedule(made[0], made[1], made[2], made[3], "torch")
+    return WorkList(made[0], made[1], made[2], made[3], "torch")
 
 
 class _Cut(NamedTuple):

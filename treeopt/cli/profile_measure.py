@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_format
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from treeopt.profile.profile import Profiled
     from treeopt.profile.session import Schedule
 
+FAILED = 3  # exit code: a profile was written, points failed
 # A log gets a line at most so often.
 _LINE_EVERY_S = 10.0
 
@@ -68,7 +69,8 @@ def measure(
     bench = _bench(out, device, model, drafter, tp, dtype, max_tokens, max_context, rows, threads, dry_run, seed)
     from treeopt.cli import console
 
-    with console.if_interrupted(lambda: _kept(bench)):
+    console.notes([f"timing {bench.device.key}"])
+    with closing(bench), console.if_interrupted(lambda: _kept(bench)):
         _run(bench, out, budget_s, dry_run, json)
 
 
@@ -144,8 +146,8 @@ def _time(bench: Bench, schedule: Schedule, budget_s: float | None) -> None:
     from treeopt.profile.session import expected_s
 
     with _progress(schedule) as advance:
-        for timed in bench.run(schedule.left, budget_s=budget_s):
-            advance(expected_s(timed.point, bench.ceilings, bench.device.kind))
+        for done in bench.run(schedule.left, budget_s=budget_s):
+            advance(expected_s(done.point, bench.ceilings, bench.device.kind))
 
 
 def _finish(bench: Bench, out: Path, json: bool) -> None:
@@ -164,6 +166,11 @@ def _finish(bench: Bench, out: Path, json: bool) -> None:
         console.result(profile_report(profiled))
     console.notes(profiled.notes)
     console.wrote(*written, bench.rows.path)
+    if failures := bench.failures():
+        console.notes(
+            [f"{len(failures)} points were left out: without their lines in {bench.rows.failed} they are tried again"]
+        )
+        raise typer.Exit(FAILED)
 
 
 def _report_dry_run(bench: Bench, schedule: Schedule, json: bool) -> None:
