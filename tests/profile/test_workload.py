@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -148,3 +149,42 @@ def test_tensors_of_a_pool_do_not_overlap() -> None:
     assert all(float(t.std()) > 0.3 for t in taken)
     with pytest.raises(ValueError, match="reserve more"):
         pool.take(1)
+
+
+def test_a_missing_node_shows_in_bf16_at_a_long_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over 4000 tokens one key is below the roundings; over the last 16 it is not."""
+    from treeopt.profile import attention
+
+    dtype = Dtype.BF16
+    point = tree_attention(1, 4, 4004, HEADS, dtype)
+    work = workload(point, Pool(dtype=dtype, device="cpu"), cold=0)
+    real = attention.step_mask
+
+    def blind(torch: object, nodes: int, prefix: int) -> torch.Tensor:  # type: ignore[name-defined]
+        mask = real(torch, nodes, prefix)
+        mask[:, prefix:] = False  # nodes see the prefix only
+        return mask
+
+    monkeypatch.setattr(attention, "step_mask", blind)
+    wrong = workload(point, Pool(dtype=dtype, device="cpu"), cold=0)
+    for name in ("check", "check_small"):
+        mixed = replace(work, **{name: lambda n=name: Checked(getattr(wrong, n)().result, getattr(work, n)().exact)})
+        if name == "check":
+            mixed.error(point)
+        else:
+            with pytest.raises(WrongResultError):
+                mixed.error(point)
+
+
+@pytest.mark.filterwarnings("ignore")  # of Triton's interpreter
+def test_requests_behind_the_first_are_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    from planted import plant
+
+    sizes = AttentionSizes(requests=3, nodes=7, prefix=70, heads=4, kv_heads=2, head_dim=64)
+    point = tree_attention(3, 7, 77, GroupedAttention(heads=4, kv_heads=2, head_dim=64), Dtype.FP32)
+    assert kernel_workload(sizes, Pool(dtype=Dtype.FP32, device="cpu"), 1).error(point) < 1e-4
+    line = "    if tile * BLOCK_M >= num_nodes * GROUP_SIZE:\n"
+    plant("_attention_triton", line, line.replace(">=", ">= (request == 0) *"), tmp_path, monkeypatch)
+    with pytest.raises(WrongResultError):
+        kernel_workload(sizes, Pool(dtype=Dtype.FP32, device="cpu"), 1).error(point)

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from treeopt.errors import InputError
 from treeopt.extras import require
-from treeopt.profile.conditions import Conditions, conditions
+from treeopt.profile.gpu_state import GpuState, gpu_state
 from treeopt.profile.timer import CpuTimer, CudaTimer, Timer
 
 Kind = Literal["cpu", "cuda"]
@@ -67,9 +67,9 @@ class Device:
             return _INPUT_SHARE * self.memory_bytes
         return _INPUT_SHARE * (1 << max(self.free_bytes.bit_length() - 1, 0))
 
-    def conditions(self) -> Conditions | None:
+    def gpu_state(self) -> GpuState | None:
         """The state that it is in; None for a processor, and where nothing says."""
-        return conditions(self.uuid) if self.uuid else None
+        return gpu_state(self.uuid) if self.uuid else None
 
     @property
     def timer(self) -> Timer:

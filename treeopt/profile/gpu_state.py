@@ -37,7 +37,7 @@ _TIMEOUT_S: Final = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conditions:
+class GpuState:
     """A GPU's state at one moment, as its driver's tool names it; what it does not say is left out.
 
     Attributes:
@@ -65,7 +65,7 @@ class Conditions:
             yield "the GPU is divided (MIG): a part of it was timed"
 
 
-def conditions(uuid: str, *, ask: Callable[..., str] | None = None) -> Conditions | None:
+def gpu_state(uuid: str, *, ask: Callable[..., str] | None = None) -> GpuState | None:
     """The state of the GPU with this UUID; None where there is no such tool, as with other makers' GPUs."""
     ask = ask or _nvidia_smi
     try:
@@ -80,7 +80,7 @@ def conditions(uuid: str, *, ask: Callable[..., str] | None = None) -> Condition
             }
             mine = (os.getpid(), os.getppid())
             others = {int(pid): size for gpu, pid, size in processes if uuid in gpu and int(pid) not in mine}
-            return Conditions(state=said, others=others)
+            return GpuState(state=said, others=others)
     return None
 
 
