@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from treeopt.kernels.cache import Cache, SharedPrefixes, flat
 from treeopt.kernels.chip import chip_of
 from treeopt.kernels.config import AttentionConfig, HeadShape, attention_config
-from treeopt.kernels.schedule import WorkList, Slicing, schedule, slicing
+from treeopt.kernels.schedule import Slicing, WorkList, schedule, slicing
 from treeopt.kernels.tensors import Impl, Taken, Tensor, check_tensor, choose, jitted, on_device, torch, wrong
 from treeopt.kernels.trees import NodeTrees
 
