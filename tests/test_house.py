@@ -23,7 +23,6 @@ STILL_TWICE = frozenset(
         "Point",
         "Pool",
         "Reach",
-        "Schedule",
         "Verdict",
         "Verification",
         "Window",
