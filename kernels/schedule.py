@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from treeopt.kernels.cache import SharedPrefixes
 from treeopt.kernels.chip import Chip
-from treeopt.kernels.config import LATENT, AttentionConfig, HeadShape
+from treeopt.kernels.config import LATENT, AttentionConfig, HeadShape, resident
 from treeopt.kernels.tensors import Impl, Taken, Tensor, choose, jitted, on_device, torch
 from treeopt.kernels.trees import NodeTrees
 
@@ -144,7 +144,8 @@ def slicing(
     rate = EFFICIENCY * chip.flops_per_clock / (1 if element_bytes == 2 else 6)  # three TF32 products at half the rate
     tokens = min(capacity, window + config.block_n) if window else capacity
     splits = max(1, min(SPLITS[-1], -(-tokens // MIN_PIECE)))
-    extra = 2 * max(1, chip.processors * config.programs // (kv_heads * tiles))
+    programs = chip.processors * resident(config, shape=shape, element_bytes=element_bytes, chip=chip)
+    extra = 2 * max(1, programs // (kv_heads * tiles))
     partial = 4 * shape.values
     return Slicing(
         items=min(requests * splits, requests + extra),
