@@ -62,10 +62,12 @@ def numbers(dump: StepDump, step: Expected) -> Iterator[Difference]:
                 yield Difference(name, f"'node_probability' of node {node} is {judged[node]:.4g}")
     committed = None if dump.accepted is None else dump.prefix_len + len(dump.accepted)
     for key, slots in (("kv_before", dump.kv_before), ("kv_after", dump.kv_after)):
-        lost = np.zeros(0, dtype=np.bool_) if slots is None else ~np.isfinite(slots).all(axis=1)
-        lost = lost[:committed] if key == "kv_after" else lost  # what lies behind is left over
-        if lost.any() and slots is not None:
-            slot = int(np.argmax(lost))
+        if slots is None:
+            continue
+        lost = np.flatnonzero(~np.isfinite(slots).all(axis=1))
+        lost = lost if key == "kv_before" or committed is None else lost[lost < committed]  # the rest is left over
+        if len(lost):
+            slot = int(lost[0])
             odd = slots[slot][~np.isfinite(slots[slot])][0]
             yield Difference("not a number", f"'{key}' of slot {slot} holds {odd}")
 
