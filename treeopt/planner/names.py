@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from treeopt.files.shipped import DEFAULT_RANKS
+
+if TYPE_CHECKING:
+    from treeopt.cost.step_cost import StepCost
 
 DEFAULT_HARDWARE: Final = "h100-sxm-vllm-0.24"
 DEFAULT_MODEL: Final = "llama-3.1-8b"
@@ -17,7 +20,8 @@ class Names:
 
     `capture_tokens` and `capture_limit` replace the sizes, in tokens per step, that the hardware profile says graphs
     are captured for; `expert_skew` replaces the model's (`Experts.skew`). `cost` is a table of step times that counts
-    where it reaches; the model of the hardware carries it on.
+    where it reaches, carried on by the model of the hardware, or a cost of the caller's own. `temperature` and `rule`
+    are those that will be served, where the evidence may be of others.
     """
 
     ranks: str = DEFAULT_RANKS
@@ -29,4 +33,6 @@ class Names:
     capture_tokens: tuple[int, ...] | None = None
     capture_limit: int | None = None
     expert_skew: float | None = None
-    cost: str | None = None
+    cost: str | StepCost | None = None
+    temperature: float | None = None
+    rule: str | None = None

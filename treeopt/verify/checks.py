@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -36,6 +36,8 @@ class Check:
     allowed: float
     cases: int
     where: str
+
+    WRITTEN: ClassVar = ("name", "worst", "allowed", "cases", "where", "passed")
 
     @property
     def passed(self) -> bool:
