@@ -39,6 +39,15 @@ DraftTokens = Annotated[
     int | None, typer.Option(help="K, for files that do not say how many tokens they drafted.", show_default=False)
 ]
 
+Drafted = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DRAFT",
+        help="What each step drafted, where the file does not say it: chain:K, or a tree as sglang:3,4,16.",
+        show_default=False,
+    ),
+]
+
 TargetModel = Annotated[str, typer.Option(help="Target: a directory, a .gguf file or a hub id.", metavar="DIR_OR_ID")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Write the file here.", show_default=False)]
