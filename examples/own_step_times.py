@@ -1,6 +1,6 @@
 """Search with step times of your own instead of the roofline: here a table of measured milliseconds.
 
-Any object with `ridge_tokens` and `step_time_s` will do (`treeopt.cost.StepCost`). The numbers below are Llama-3.1-8B
+Any object with `ridge_tokens` and `step_time_s` will do. The numbers below are Llama-3.1-8B
 with an EAGLE drafter in vLLM at batch 16 and K + 1 tokens per request, posted with vLLM pull
 request 32374 (GPU not named); between them a step is as slow as the next longer one that was measured.
 
@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from treeopt.planner.inputs import load_evidence
-from treeopt.solve.problem import Limits, Problem
-from treeopt.solve.search import search
+import treeopt
 
 BATCH = 16
 MS_BY_TOKENS = {1: 7.3, 2: 8.39, 4: 9.95, 5: 10.8, 6: 11.59, 8: 13.11}
@@ -31,17 +29,14 @@ class MeasuredSteps:
 
 
 def main() -> None:
-    traffic = load_evidence("example")[0]
-    question = Problem(batches=(BATCH,), limits=Limits(max_nodes=max(MS_BY_TOKENS)))
-    (choice,) = search(question, traffic, MeasuredSteps())
-    speedup = 1.0 if choice.speedup is None else choice.speedup.value
-    print(f"best tree: {[list(p) for p in choice.tree.paths]}")
-    print(f"{choice.acceptance_length.value:.2f} tokens per step, {speedup:.2f}x plain decoding")
-    chain, plain = choice.best_chain, choice.plain
-    assert chain is not None
-    assert plain is not None
-    ratio = chain.tokens_per_s.value / plain.tokens_per_s.value
-    print(f"best chain: K={chain.num_speculative_tokens}, {ratio:.2f}x")
+    plan = treeopt.search(BATCH, ranks="example", cost=MeasuredSteps(), max_nodes=max(MS_BY_TOKENS))
+    (bucket,) = plan.buckets
+    print(f"best tree: {[list(p) for p in bucket.tree.paths]}")
+    print(f"{bucket.acceptance_length.value:.2f} tokens per step, {bucket.speedup.value:.2f}x plain decoding")
+    chain, plain = bucket.best_chain, bucket.plain
+    print(f"best chain: K={chain.depth}, {chain.tokens_per_s.value / plain.tokens_per_s.value:.2f}x")
+    for row in treeopt.compare(plan, "chain:2", "none", cost=MeasuredSteps()).comparisons:
+        print(f"against {row.rival}: {row.gain.value:+.1%} ({row.verdict})")
 
 
 if __name__ == "__main__":
