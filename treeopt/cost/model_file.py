@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from treeopt.cost.kernels.attention import Attention
-from treeopt.cost.kernels.experts import MAX_SKEW, Experts
+from treeopt.cost.kernels.experts import DEFAULT_CORRELATION, DEFAULT_SKEW, MAX_SKEW, Experts
 from treeopt.cost.model import ModelShape, Window
 from treeopt.cost.model_config import grouped_attention, latent_attention, model_from_config
 from treeopt.files.documents import Document, Field, read_document
@@ -49,7 +49,7 @@ def _read_profile(root: Field) -> ModelShape:
     if found.text() != MODEL_FORMAT:
         raise found.error(f"'{found.text()}' is not a model file", hint=f"expected format: {MODEL_FORMAT}")
     sizes = ("hidden", "layers", "vocab", "intermediate")
-    root.only("format", "name", "source", *sizes, "tied_embeddings", "attention", "experts", "window")
+    root.only("format", "name", "source", *sizes, "tied_embeddings", "attention", "experts", "window", "dtype")
     hidden, layers, vocab, intermediate = (root.get(key).integer(low=1) for key in sizes)
     return ModelShape(
         name=root.get("name").text(),
@@ -59,6 +59,7 @@ def _read_profile(root: Field) -> ModelShape:
         vocab=vocab,
         intermediate=intermediate,
         tied_embeddings=root.get("tied_embeddings").boolean(),
+        dtype=root.get("dtype", "bf16").text(),
         attention=_read_attention(root.get("attention")),
         experts=_read_experts(root.get("experts"), layers) if "experts" in root.mapping() else None,
         window=_read_window(root.get("window"), layers) if "window" in root.mapping() else None,
@@ -77,7 +78,7 @@ def _read_attention(field: Field) -> Attention:
 
 def _read_experts(field: Field, layers: int) -> Experts:
     """The `experts` of a treeopt.model/1 file."""
-    field.only("count", "per_token", "intermediate", "shared_intermediate", "dense_layers", "skew")
+    field.only("count", "per_token", "intermediate", "shared_intermediate", "dense_layers", "skew", "correlation")
     count = field.get("count").integer(low=1)
     return Experts(
         count=count,
@@ -85,7 +86,8 @@ def _read_experts(field: Field, layers: int) -> Experts:
         intermediate=field.get("intermediate").integer(low=1),
         shared_intermediate=field.get("shared_intermediate", 0).integer(low=0),
         dense_layers=field.get("dense_layers", 0).integer(low=0, high=layers - 1),
-        skew=field.get("skew", 0.0).number(low=0.0, high=MAX_SKEW),
+        skew=field.get("skew", DEFAULT_SKEW).number(low=0.0, high=MAX_SKEW),
+        correlation=field.get("correlation", DEFAULT_CORRELATION).number(low=0.0, high=1.0),
     )
 
 

@@ -133,7 +133,7 @@ def _addition_document(a: Addition) -> dict[str, Any]:
 
 @runtime_checkable
 class _Routed(Protocol):
-    def visits(self, tokens: int) -> ExpertVisits | None:
+    def visits(self, batch: int, nodes: int) -> ExpertVisits | None:
         """Distinct experts that a layer's tokens are expected to visit."""
 
 
@@ -163,7 +163,7 @@ def explain(plan: Plan, inputs: Inputs, *, batch: int, context: int | None = Non
         bucket=bucket,
         choice=choice.best,
         plain=choice.plain,
-        plain_visits=_visits(cost, batch),
+        plain_visits=_visits(cost, batch, 1),
         best=alone.best,
         additions=tuple(_additions(bucket.tree, ranks, plan.limits, cost, point)),
         sensitivity=cost_sensitivity(choice, question, ranks, cost),
@@ -200,7 +200,7 @@ def _additions(tree: DraftTree, ranks: PathModel, limits: Limits, cost: StepCost
             price_s=price_s,
             option=option,
             growth=_growth(smaller, larger, cost, point),
-            visits=_visits(cost, point.batch * len(larger)),
+            visits=_visits(cost, point.batch, len(larger)),
         )
         before = option
 
@@ -240,5 +240,5 @@ def _growth(smaller: DraftTree, larger: DraftTree, cost: StepCost, point: Point)
     return tuple(sorted((g for g in grown if g.seconds != 0.0), key=lambda g: -abs(g.seconds)))
 
 
-def _visits(cost: StepCost, tokens: int) -> ExpertVisits | None:
-    return cost.visits(tokens) if isinstance(cost, _Routed) else None
+def _visits(cost: StepCost, batch: int, nodes: int) -> ExpertVisits | None:
+    return cost.visits(batch, nodes) if isinstance(cost, _Routed) else None

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from treeopt.arrays import FloatArray
 from treeopt.cost.fit.rows import Rows
 from treeopt.cost.fit.sample import Mask, Sample
-from treeopt.cost.kernels.family import SIZES
+from treeopt.cost.kernels.family import FLAGS, SIZES, Family
 from treeopt.errors import FileFormatError, InputError
 
 # Two times of the same kernel further apart than this are not two runs of one thing.
@@ -46,7 +46,7 @@ def refuse_impossible(rows: Rows) -> None:
     Raises:
         FileFormatError: the first row with a time or size that is missing, not finite, zero or negative.
     """
-    may_be_zero = np.array([size in ("causal", "skewed") for size in SIZES[rows.family]])
+    may_be_zero = np.array([size in FLAGS for size in SIZES[rows.family]])
     with np.errstate(invalid="ignore"):
         bad_size = ~np.isfinite(rows.sizes) | (rows.sizes < 0) | ((rows.sizes == 0) & ~may_be_zero)
     bad_time = ~np.isfinite(rows.time_s) | (rows.time_s <= 0)
@@ -65,6 +65,8 @@ def refuse_too_few(rows: Rows, shapes: int, *, swept: bool = False) -> None:
         InputError: too few rows, or too few shapes to leave one out.
     """
     need_rows, need_shapes = (MIN_SWEPT, 1) if swept else (MIN_ROWS, MIN_SHAPES)
+    if rows.family is Family.EXPERTS:  # few models are in each format, with two routings and several widths
+        need_shapes = 2
     if len(rows) < need_rows or shapes < need_shapes:
         raise InputError(
             f"{len(rows)} rows of {shapes} shapes are too few to fit {rows.family} {rows.dtype}",
