@@ -20,13 +20,12 @@ import numpy as np
 
 from treeopt.acceptance.intervals import Interval
 from treeopt.acceptance.model import expected_tokens, path_probabilities
-from treeopt.acceptance.traffic import Evidence
+from treeopt.acceptance.traffic import Traffic
 from treeopt.arrays import FloatArray
 from treeopt.cost.step_cost import IntLike
 from treeopt.planner.inputs import load_evidence
-from treeopt.solve.best_trees import Limits
 from treeopt.solve.fixed_point import Settled, held_out_tokens, settled_search
-from treeopt.solve.problem import Objective, Question
+from treeopt.solve.problem import Limits, Objective, Problem
 from treeopt.tree import DraftTree
 
 SHIPPED: Final = Path(__file__).resolve().parents[1] / "profiles" / "ranks" / "smollm2-135m-eagle.npz"
@@ -100,10 +99,10 @@ class OnePrice:
         return np.ones(np.broadcast_shapes(np.shape(batch), np.shape(nodes), np.shape(depth)))
 
 
-def searched(evidence: Evidence, nodes: int) -> Settled:
+def searched(evidence: Traffic, nodes: int) -> Settled:
     """The product's answer with `nodes` nodes."""
     limits = Limits(max_nodes=nodes)
-    question = Question(batches=(1,), limits=limits, objective=Objective.LENGTH, budget_tokens=nodes)
+    question = Problem(batches=(1,), limits=limits, objective=Objective.LENGTH, budget_tokens=nodes)
     return settled_search(question, evidence, OnePrice())[0]
 
 
@@ -112,7 +111,7 @@ def known(value: Interval | None) -> Interval:
     return value
 
 
-def outcome(here: Evidence, there: Evidence, known_tree: DraftTree) -> Outcome:
+def outcome(here: Traffic, there: Traffic, known_tree: DraftTree) -> Outcome:
     found = searched(here, len(known_tree))
     tree = found.choice.tree
     replayed, interval = held_out_tokens(tree, there)

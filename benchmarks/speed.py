@@ -20,8 +20,7 @@ from treeopt.acceptance.table import DepthRankModel
 from treeopt.acceptance.trace import Trace
 from treeopt.planner.inputs import load_inputs
 from treeopt.planner.names import Names
-from treeopt.solve.best_trees import Limits
-from treeopt.solve.problem import Question
+from treeopt.solve.problem import Limits, Problem
 from treeopt.solve.search import search
 from treeopt.tree import DraftTree
 
@@ -42,13 +41,13 @@ def plan_of_nine() -> float:
     rates = 0.7 * 0.35 ** np.arange(32)
     model = DepthRankModel(np.tile(rates / rates.sum() * 0.9, (16, 1)))
     cost = load_inputs(Names()).cost
-    question = Question(batches=BATCHES, limits=Limits(max_nodes=256))
+    question = Problem(batches=BATCHES, limits=Limits(max_nodes=256))
     return median_s(lambda: search(question, model, cost))
 
 
 def plan_of_nine_from_paths() -> float:
     inputs = load_inputs(Names())
-    question = Question(batches=BATCHES, limits=Limits(max_nodes=256))
+    question = Problem(batches=BATCHES, limits=Limits(max_nodes=256))
     return median_s(lambda: search(question, inputs.evidence.all_positions, inputs.cost))
 
 
@@ -72,8 +71,8 @@ def counting(positions: int) -> tuple[float, float]:
         path = Path(folder) / "trace.npz"
         np.savez_compressed(path, rank=source[rng.integers(0, len(source), positions)])
         code = (
-            "import resource, sys, time; from pathlib import Path; from treeopt.acceptance.trace import TraceFile\n"
-            "start = time.perf_counter(); TraceFile(Path(sys.argv[1])).count()\n"
+            "import resource, sys, time; from pathlib import Path; from treeopt.acceptance.shards import TraceFiles\n"
+            "start = time.perf_counter(); TraceFiles.find(Path(sys.argv[1])).count()\n"
             "print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)"
         )
         out = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from treeopt.acceptance.trace import PAST_END, TraceFile
-from treeopt.collect.job import Job, run
-from treeopt.collect.settings import Settings
+from treeopt.acceptance.loading import read_trace
+from treeopt.acceptance.trace import PAST_END
+from treeopt.collect.job import CollectJob, run
+from treeopt.collect.settings import CollectSettings
 
 PROMPTS = (
     {"messages": [{"role": "user", "content": "Write a short story about a lighthouse keeper."}]},
@@ -37,11 +38,11 @@ def smollm2() -> Path:
 
 
 def collect(drafter: str, out: Path, prompts: Path, *, tokens: int) -> None:
-    settings = Settings(target=str(smollm2()), draft=drafter, max_new_tokens=tokens)
-    job = Job(settings=settings, prompts=prompts, out=out, documents_per_part=1)
-    job.start()  # finds the parts of a run that was stopped
-    run(job, advance=lambda documents: None)
-    job.finish()
+    settings = CollectSettings(target=str(smollm2()), draft=drafter, max_new_tokens=tokens)
+    job = CollectJob(settings=settings, prompts=prompts, out=out, documents_per_part=1)
+    with job.start() as collection:  # finds the parts of a run that was stopped
+        run(job, collection, advance=lambda documents: None)
+        collection.finish()
 
 
 def main(folder: Path, tokens: int) -> None:
@@ -51,7 +52,7 @@ def main(folder: Path, tokens: int) -> None:
     for drafter in ("ngram", "early-exit:24"):
         out = folder / f"{drafter.partition(':')[0]}.npz"
         collect(drafter, out, prompts, tokens=tokens)
-        rank = TraceFile(out).load().rank
+        rank = read_trace(out).rank
         first = rank[:, 0][rank[:, 0] != PAST_END]
         right = ", ".join(f"{k}: {np.mean(first == k):.3f}" for k in range(4))
         print(f"{drafter}: {len(first)} guesses of the next token; right by rank  {right}")

@@ -10,11 +10,11 @@ from __future__ import annotations
 import sys
 
 from treeopt.acceptance.replay import replay
+from treeopt.collect.record import DecodedText, record_trace
 from treeopt.decode.decoder import Decoder, Decoding, same_tree
 from treeopt.decode.drafters import ModelDrafter, NoisyDrafter
 from treeopt.decode.drafting import Drafter
-from treeopt.decode.models import Model
-from treeopt.decode.record import Text, record_trace
+from treeopt.decode.models import CausalModel
 from treeopt.decode.reports import StepReport
 from treeopt.decode.rules import rule_named
 from treeopt.tree import DraftTree
@@ -25,7 +25,7 @@ PROMPTS = [[3, 1, 4, 1, 5], [2, 7, 1, 8], [1, 6, 1, 8, 0, 3]]
 TOKENS = 48
 
 
-def models(arguments: list[str]) -> tuple[Model, Drafter]:
+def models(arguments: list[str]) -> tuple[CausalModel, Drafter]:
     if arguments:
         from treeopt.decode.hf import HuggingFaceModel
 
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> None:
     print("the same text in all ways:", len({str(text) for text in written.values()}) == 1)
 
     # The run's own trace: what a plan predicts from such a trace is what this decoder does.
-    run = [Text(prompt, text) for prompt, text in zip(PROMPTS, written["tree of 9"], strict=True)]
+    run = [DecodedText(prompt, text) for prompt, text in zip(PROMPTS, written["tree of 9"], strict=True)]
     trace = record_trace(run, drafter, rule=rule_named("greedy"), depth=TREE.depth)
     print(f"replay of the recorded trace, over all start phases: {replay(trace, TREE).tokens_per_step:.2f}")
 

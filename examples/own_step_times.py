@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from treeopt.acceptance.profile import load_profile
+from treeopt.acceptance.loading import load_profile
 from treeopt.files.shipped import locate
-from treeopt.solve.best_trees import Limits
-from treeopt.solve.problem import Question
+from treeopt.solve.problem import Limits, Problem
 from treeopt.solve.search import search
 
 BATCH = 16
@@ -34,7 +33,7 @@ class MeasuredSteps:
 
 def main() -> None:
     ranks = load_profile(locate("ranks", "example").path).model()
-    question = Question(batches=(BATCH,), limits=Limits(max_nodes=max(MS_BY_TOKENS)))
+    question = Problem(batches=(BATCH,), limits=Limits(max_nodes=max(MS_BY_TOKENS)))
     (choice,) = search(question, ranks, MeasuredSteps())
     print(f"best tree: {[list(p) for p in choice.tree.paths]}")
     print(f"{choice.best.expected_tokens:.2f} tokens per step, {choice.speedup:.2f}x plain decoding")

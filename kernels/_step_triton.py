@@ -98,6 +98,8 @@ def schedule_kernel(
         tl.store(row + 5, nodes, mask=there)
         tl.store(row + 6, pieces, mask=there)
     used = tl.sum(pieces, 0)
+    padding = tl.load(offsets + requests)  # rows from here on belong to no tree
     for begin in range(0, items, ITEMS):  # the rest of the grid has no rows
         row = begin + tl.arange(0, ITEMS)
         tl.store(work + row * 8 + 5, 0, mask=(row >= used) & (row < items))
+        tl.store(work + row * 8 + 7, padding, mask=row < items)

@@ -17,6 +17,7 @@ from treeopt.kernels.tensors import (
     choose,
     interpreting,
     jitted,
+    on_device,
     torch,
     wrong,
 )
@@ -49,6 +50,8 @@ def tree_attention(
 ) -> TreeAttention:
     """Attention of draft-tree nodes: each sees the whole prefix of its request, its ancestors, and itself.
 
+    Rows behind the last tree are 0, their log-sum-exp -inf. A NaN of one node reaches those that see it.
+
     Args:
         q: `[T, query heads, D]`, nodes of all requests in order; BF16, FP16 or FP32.
         k: `[T, KV heads, D]` keys of the nodes, or None: they are in the cache, node i at position L + i.
@@ -69,12 +72,15 @@ def tree_attention(
         tree_rows.check()
         extra = [len(tree) if k is None else 0 for tree in tree_rows.lists()]
         cache.check([length + more for length, more in zip(cache.lengths.tolist(), extra, strict=True)])
+        if isinstance(trees, Step):
+            trees.check(cache.lengths)
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     taken = choose(impl, q)
     if taken == "torch" or q.shape[0] == 0:
         return tree_attention_reference(q, k, v, cache, tree_rows, scale=scale)
     step = trees if isinstance(trees, Step) else prepare_step(q, cache, trees, impl=taken)
-    return _launch(q, k, v, cache, step, scale)
+    with on_device(q):
+        return _launch(q, k, v, cache, step, scale)
 
 
 def tree_attention_reference(
@@ -87,7 +93,7 @@ def tree_attention_reference(
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     group, dim = q.shape[1] // cache.k.shape[2], cache.v.shape[3]
     out = q.new_zeros((*q.shape[:2], dim))
-    lse = q.new_zeros(q.shape[:2], dtype=torch.float32)
+    lse = q.new_full(q.shape[:2], -torch.inf, dtype=torch.float32)
     offsets, lengths = trees.offsets.tolist(), cache.lengths.tolist()
     for request, tree in enumerate(trees.lists()):
         if not tree:
@@ -100,6 +106,10 @@ def tree_attention_reference(
         keys, values = keys.repeat_interleave(group, 1), values.repeat_interleave(group, 1)
         scores = torch.einsum("nhd,khd->hnk", q[mine], keys)
         scores = scores.to(torch.promote_types(q.dtype, torch.float32)) * scale
+        # 0 times NaN is NaN: a value that is no number reaches through its score the rows that see it, and no other.
+        broken = ~values.isfinite().all(-1)
+        scores += torch.where(broken, torch.nan, 0.0).T[:, None]
+        values = values.masked_fill(broken[..., None], 0.0)
         scores.masked_fill_(~_step_mask(tree, length, q.device), -torch.inf)
         out[mine] = torch.einsum("hnk,khd->nhd", scores.softmax(-1).to(q.dtype), values)
         lse[mine] = scores.logsumexp(-1).T.float()
@@ -137,6 +147,12 @@ def _launch(q: Tensor, k: Tensor | None, v: Tensor | None, cache: Cache, step: S
         raise wrong("trees", "the step was prepared for plain torch", hint="prepare it with impl='triton'")
     if step.layout != layout:
         raise wrong("trees", f"the step was prepared for {step.layout}", hint=f"here it needs one for {layout}")
+    if cache.lengths.data_ptr() != step.lengths.data_ptr() or cache.capacity < step.capacity:
+        raise wrong(
+            "trees",
+            "the step was prepared for a cache of other lengths",
+            hint="give all layers of a step the same tensor of lengths, and other lengths a step of their own",
+        )
     in_k = _values_in_keys(cache.k, cache.v) and (k is None or _values_in_keys(k, v))
     if layout.shape in VALUES_IN_KEYS and not in_k:
         raise wrong("v", "it is not a part of k", hint="latent values are views of the keys: k[..., :512]")
@@ -148,40 +164,42 @@ def _launch(q: Tensor, k: Tensor | None, v: Tensor | None, cache: Cache, step: S
     parts = _parts(q, items if split else 1, kv_heads, rows, dim_v)
     (qk0, qk1), (v0, v1) = (split_dim(d, element_bytes=q.element_size()) for d in layout.shape)
     paged = isinstance(cache, PagedCache)
-    descriptors = _descriptors(cache, config.keys) if qk1 == v1 == 0 and not in_k else None
-    dummy = (q, 0, 0)
-    jitted("_attention_triton").attention_kernel[(-(-rows // config.rows), kv_heads, items)](
-        (q, *q.stride()[:2]),
-        dummy if k is None else (k, *k.stride()[:2]),
-        dummy if v is None else (v, *v.stride()[:2]),
-        (out, *out.stride()[:2]),
-        (cache.k, *cache.k.stride()[:3]),
-        (cache.v, *cache.v.stride()[:3]),
+    descriptors = _descriptors(cache, config.block_n) if qk1 == v1 == 0 and not in_k else None
+    no_tree = (q, 0, 0)
+    jitted("_attention_triton").attention_kernel[(-(-rows // config.block_m), kv_heads, items)](
+        *(q, *q.stride()[:2]),
+        *(no_tree if k is None else (k, *k.stride()[:2])),
+        *(no_tree if v is None else (v, *v.stride()[:2])),
+        *(out, *out.stride()[:2]),
+        *(cache.k, *cache.k.stride()[:3]),
+        *(cache.v, *cache.v.stride()[:3]),
         *(descriptors or (None, None)),
-        (cache.table, cache.table.stride(0)) if isinstance(cache, PagedCache) else (cache.lengths, 0),
+        *((cache.table, cache.table.stride(0)) if isinstance(cache, PagedCache) else (cache.lengths, 0)),
         cache.capacity,
         schedule.work,
         step.ancestors.bits,
+        trees.words,
         lse,
-        parts,
+        *parts,
         rows,
+        q.shape[0],
         scale * LOG2_E,
-        GROUP=layout.group,
-        WORDS=trees.words,
-        PAGE=cache.page_size if paged else 0,
+        GROUP_SIZE=layout.group,
+        GROUP_POW2=1 << (layout.group - 1).bit_length(),
+        PAGE_SIZE=cache.page_size if paged else 0,
         TREE_IN_CACHE=k is None,
         V_IN_K=in_k,
         USE_TMA=descriptors is not None,
-        ROWS=config.rows,
-        KEYS=config.keys,
-        TAIL=config.tail,
-        QK0=qk0,
-        QK1=qk1,
-        V0=v0,
-        V1=v1,
+        BLOCK_M=config.block_m,
+        BLOCK_N=config.block_n,
+        TAIL_N=config.tail_n,
+        HEAD_DIM_0=qk0,
+        HEAD_DIM_1=qk1,
+        VALUE_DIM_0=v0,
+        VALUE_DIM_1=v1,
         PRECISION=_precision(),
         UPCAST=q.dtype == torch.bfloat16 and interpreting(),
-        num_warps=config.warps,
+        num_warps=config.num_warps,
         num_stages=config.stages(paged=paged),
         **_limits(config),
     )
@@ -214,7 +232,7 @@ def _merge(
 
 def _limits(config: AttentionConfig) -> dict[str, int]:
     """NVIDIA's register limit, which Triton for other devices does not know."""
-    return {} if config.registers is None or torch.version.hip else {"maxnreg": config.registers}
+    return {} if config.maxnreg is None or torch.version.hip else {"maxnreg": config.maxnreg}
 
 
 def merge_rows(dim: int) -> int:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from treeopt.kernels.tensors import Impl, Taken, Tensor, check_tensor, choose, jitted, torch, wrong
+from treeopt.kernels.strips import Strip, distinct_strips
+from treeopt.kernels.tensors import Impl, Taken, Tensor, check_tensor, choose, jitted, on_device, torch, wrong
 
 BLOCK_BYTES: Final = 1024
 ROWS_AT_ONCE: Final = 16
@@ -32,10 +33,12 @@ class TokenStore:
     def of(cls, tensors: Sequence[Tensor]) -> TokenStore:
         """The store of these tensors; made once, since it writes their addresses to the device.
 
-        Any dtype, and any strides: pages of `[heads, page_size, D]` come as `tensor.transpose(1, 2)`.
+        Any dtype, and any strides: pages of `[heads, page_size, D]` come as `tensor.transpose(1, 2)`. Memory that
+        several tensors share (values that are a part of the keys, layers that share a cache) moves once.
 
         Raises:
-            InputError: no tensor, or tensors of different pages or on different devices.
+            InputError: no tensor, tensors of different pages or on different devices, or memory that is one token's in
+                one tensor and another's in another.
         """
         tensors = tuple(tensors)
         if not tensors:
@@ -49,11 +52,11 @@ class TokenStore:
                     f"its shape is {list(tensor.shape)} on {tensor.device}",
                     hint=f"the first has {list(tensors[0].shape[:2])} tokens on {tensors[0].device}",
                 )
-        strips = [strip for tensor in tensors for strip in _strips(tensor)]
+        strips = distinct_strips([strip for tensor in tensors for strip in _strips(tensor)], tensors[0].shape[:2])
         return cls(
             tensors=tensors,
             strips=torch.tensor(strips, dtype=torch.int64, device=tensors[0].device).view(-1, 4),
-            widest=max(strip[3] for strip in strips),
+            widest=max(strip.width for strip in strips),
         )
 
 
@@ -97,7 +100,8 @@ def compact_kv(
     if taken == "torch":
         compact_kv_reference(store, lengths, accepted, table=table)
     elif requests and accepted.shape[1]:
-        _launch(store, lengths, accepted, table)
+        with on_device(like):
+            _launch(store, lengths, accepted, table)
     return taken
 
 
@@ -107,8 +111,9 @@ def compact_kv_reference(store: TokenStore, lengths: Tensor, accepted: Tensor, *
         nodes = path[: path.index(-1)] if -1 in path else path
         source = _places(store, table, request, [prefix + node for node in nodes])
         target = _places(store, table, request, list(range(prefix, prefix + len(nodes))))
-        for tensor in store.tensors:
-            tensor[target] = tensor[source]
+        rows = [tensor[source] for tensor in store.tensors]  # all are read first: tensors may share memory
+        for tensor, moved in zip(store.tensors, rows, strict=True):
+            tensor[target] = moved
 
 
 def _places(store: TokenStore, table: Tensor | None, request: int, positions: list[int]) -> tuple[Tensor, Tensor]:
@@ -136,8 +141,8 @@ def _launch(store: TokenStore, lengths: Tensor, accepted: Tensor, table: Tensor 
     )
 
 
-def _strips(tensor: Tensor) -> list[list[int]]:
-    """(address, bytes per page, per token, of the strip) of every stretch of memory that a token has in a tensor."""
+def _strips(tensor: Tensor) -> list[Strip]:
+    """Every stretch of memory that a token has in a tensor."""
     size = tensor.element_size()
     dims = [(n, s * size) for n, s in zip(tensor.shape[2:], tensor.stride()[2:], strict=True) if n != 1]
     width = size
@@ -146,8 +151,9 @@ def _strips(tensor: Tensor) -> list[list[int]]:
     offsets = [0]
     for count, stride in dims:
         offsets = [offset + i * stride for offset in offsets for i in range(count)]
-    page, token = (s * size for s in tensor.stride()[:2])
-    return [[tensor.data_ptr() + offset, page, token, width] for offset in offsets]
+    # The stride of a dimension of one is arbitrary: 0 makes it comparable.
+    page, token = (s * size if n > 1 else 0 for n, s in zip(tensor.shape, tensor.stride()[:2], strict=False))
+    return [Strip(tensor.data_ptr() + offset, page, token, width) for offset in offsets]
 
 
 def _check_paths(store: TokenStore, lengths: Tensor, accepted: Tensor, table: Tensor | None) -> None:

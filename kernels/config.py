@@ -18,24 +18,24 @@ class AttentionConfig:
     """One way to run the attention kernel.
 
     Fields:
-        rows: rows (node x query head of the group) per program.
-        keys: cache positions per step of the loop over the prefix.
-        tail: keys per masked step: the rest of the prefix and the tree.
-        warps: warps per program; one warpgroup has four.
+        block_m: rows (node x query head of the group) per program.
+        block_n: cache positions per step of the loop over the prefix.
+        tail_n: keys per masked step: the rest of the prefix and the tree.
+        num_warps: warps per program; one warpgroup has four.
         buffers: tiles of K and V on their way while one is worked on.
         programs: programs that run at once on a multiprocessor of the chip the line is for, as far as registers and
             shared memory go.
-        registers: registers per thread at most; None leaves it to the assembler, which may spill a few to fit one
+        maxnreg: registers per thread at most; None leaves it to the assembler, which may spill a few to fit one
             program more than shared memory has room for.
     """
 
-    rows: int
-    keys: int
-    tail: int
-    warps: int
+    block_m: int
+    block_n: int
+    tail_n: int
+    num_warps: int
     buffers: int
     programs: int
-    registers: int | None
+    maxnreg: int | None
 
     def stages(self, *, paged: bool) -> int:
         """Triton's `num_stages`: behind a page table every buffer takes two, one to load the page number in."""
@@ -43,13 +43,26 @@ class AttentionConfig:
 
 
 def _config(
-    rows: int, keys: int, warps: int, buffers: int, programs: int, *, tail: int = 32, registers: int | None = None
+    block_m: int,
+    block_n: int,
+    num_warps: int,
+    buffers: int,
+    programs: int,
+    *,
+    tail: int = 32,
+    maxnreg: int | None = None,
 ) -> AttentionConfig:
     """A line; programs that share a multiprocessor share its registers, unless the limit is given."""
-    if registers is None and programs > 1:
-        registers = min(255, REGISTERS // (32 * warps * programs) // 8 * 8)
+    if maxnreg is None and programs > 1:
+        maxnreg = min(255, REGISTERS // (32 * num_warps * programs) // 8 * 8)
     return AttentionConfig(
-        rows=rows, keys=keys, tail=tail, warps=warps, buffers=buffers, programs=programs, registers=registers
+        block_m=block_m,
+        block_n=block_n,
+        tail_n=tail,
+        num_warps=num_warps,
+        buffers=buffers,
+        programs=programs,
+        maxnreg=maxnreg,
     )
 
 
@@ -106,7 +119,7 @@ TABLE: Final[dict[tuple[HeadShape, int], Lines]] = {
         _config(64, 32, 8, 2, 1),
         _config(128, 32, 8, 2, 1, tail=16),
     ),
-    (HeadShape(576, 512), 2): (_config(16, 32, 4, 1, 2), _config(32, 32, 8, 1, 1)),
+    (HeadShape(576, 512), 2): (_config(16, 32, 8, 1, 1, tail=16), _config(32, 32, 8, 1, 1, tail=16)),
     (HeadShape(64, 64), 4): (_config(16, 32, 4, 1, 3, tail=16),),
     (HeadShape(96, 96), 4): (_config(16, 32, 4, 1, 2, tail=16),),
     (HeadShape(128, 128), 4): (_config(16, 32, 4, 1, 2, tail=16),),
@@ -142,7 +155,7 @@ ELSEWHERE: Final[dict[tuple[int, HeadShape, int], Lines]] = {
         _config(16, 64, 4, 2, 4),
         _config(32, 64, 4, 2, 4),
         _config(64, 64, 4, 2, 3),
-        _config(128, 64, 8, 2, 1, registers=160),
+        _config(128, 64, 8, 2, 1, maxnreg=160),
     ),
 }
 HOPPER: Final = 9
@@ -179,4 +192,4 @@ def attention_config(*, shape: HeadShape, element_bytes: int, rows: int, chip: i
         InputError: see `attention_lines`.
     """
     lines = attention_lines(shape=shape, element_bytes=element_bytes, chip=chip)
-    return next((line for line in lines if line.rows >= rows), lines[-1])
+    return next((line for line in lines if line.block_m >= rows), lines[-1])

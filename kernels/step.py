@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from treeopt.kernels.cache import Cache
 from treeopt.kernels.config import HOPPER, AttentionConfig, HeadShape, attention_config
-from treeopt.kernels.tensors import Impl, Taken, Tensor, choose, jitted, torch, wrong
+from treeopt.kernels.tensors import Impl, Taken, Tensor, choose, jitted, on_device, torch, wrong
 from treeopt.kernels.trees import NodeTrees
 
 # A piece of n rows writes 4 n D bytes of partial results, and the merge reads them again; a token's K and V take
@@ -18,7 +19,7 @@ RIDGE_ROWS: Final = 256
 START_TOKENS: Final = 64  # what starting a program costs, in tokens that it could have read
 MAX_SPLITS: Final = 64
 INTERPRETED_PROCESSORS: Final = 4
-WORK_FIELDS: Final = 8  # request, start, stop, is the last piece, first node, nodes, pieces, unused
+WORK_FIELDS: Final = 8  # request, start, stop, is the last piece, first node, nodes, pieces, nodes of all trees
 
 
 class Ancestors(NamedTuple):
@@ -76,6 +77,25 @@ class Step:
     schedule: Schedule | None  # None where plain torch runs
     config: AttentionConfig | None
     layout: Layout
+    lengths: Tensor  # of the prefixes that were cut
+    capacity: int
+
+    def check(self, lengths: Tensor) -> None:
+        """Check that the prefixes still have the lengths that were cut; waits for the device.
+
+        Raises:
+            InputError: other lengths: the step is of an earlier batch, or of another cache.
+        """
+        if self.schedule is None:
+            return
+        last = self.schedule.work[self.schedule.spans.sum(1).long() - 1]
+        for request, (length, cut) in enumerate(zip(lengths.tolist(), last[:, 2].tolist(), strict=True)):
+            if length != cut:
+                raise wrong(
+                    "trees",
+                    f"the step was prepared for a prefix of {cut} tokens of request {request}",
+                    hint=f"the cache has {length}: prepare a step after every change of the lengths",
+                )
 
 
 def ancestors(trees: NodeTrees, *, impl: Impl = "auto") -> Ancestors:
@@ -93,9 +113,10 @@ def ancestors(trees: NodeTrees, *, impl: Impl = "auto") -> Ancestors:
     words_pow2 = 1 << (words - 1).bit_length()
     block = max(16, min(64, 1 << (trees.max_nodes - 1).bit_length()))
     grid = (trees.requests, -(-trees.max_nodes // block))
-    kernels.ancestors_kernel[grid](
-        trees.parents, trees.offsets, bits, depths, WORDS=words, WORDS_POW2=words_pow2, NODES=block
-    )
+    with on_device(bits):
+        kernels.ancestors_kernel[grid](
+            trees.parents, trees.offsets, bits, depths, WORDS=words, WORDS_POW2=words_pow2, NODES=block
+        )
     return Ancestors(bits, depths, "triton")
 
 
@@ -112,6 +133,9 @@ def ancestors_reference(trees: NodeTrees) -> Ancestors:
                 depth[node] = depth[parent] + 1
         seen.append(mask)
         depths += depth
+    padding = trees.parents.shape[0] - len(depths)
+    seen.append(torch.zeros(padding, 64 * trees.words, dtype=torch.bool))
+    depths += [0] * padding
     shifts = torch.arange(64, dtype=torch.int64)
     mask = torch.cat(seen).view(-1, trees.words, 64).long()
     bits = (mask << shifts).sum(-1)
@@ -131,7 +155,7 @@ def slicing(
         capacity: the most tokens that a prefix may have.
         processors: multiprocessors of the GPU.
     """
-    tiles = -(-rows // config.rows)
+    tiles = -(-rows // config.block_m)
     slots = max(1, processors * config.programs // (kv_heads * tiles))
     min_chunk = TOKENS_PER_ROW * min(rows, RIDGE_ROWS)
     splits = max(1, min(MAX_SPLITS, -(-capacity // min_chunk), 2 * slots))
@@ -139,9 +163,9 @@ def slicing(
         items=min(requests * splits, requests + 2 * slots),
         slots=slots,
         min_chunk=min_chunk,
-        overhead=START_TOKENS + 2 * min(rows, config.rows),
+        overhead=START_TOKENS + 2 * min(rows, config.block_m),
         splits=splits,
-        keys=config.keys,
+        keys=config.block_n,
     )
 
 
@@ -159,21 +183,22 @@ def schedule(trees: NodeTrees, lengths: Tensor, cut: Slicing, *, impl: Impl = "a
     requests = trees.requests
     work = torch.empty((cut.items, WORK_FIELDS), dtype=torch.int32, device=lengths.device)
     spans = torch.empty((requests, 2), dtype=torch.int32, device=lengths.device)
-    jitted("_step_triton").schedule_kernel[(1,)](
-        lengths,
-        trees.offsets,
-        work,
-        spans,
-        requests,
-        cut.items,
-        cut.slots,
-        cut.min_chunk,
-        cut.overhead,
-        SPLITS=cut.splits,
-        KEYS=cut.keys,
-        REQUESTS=max(16, 1 << (requests - 1).bit_length()),
-        ITEMS=128,
-    )
+    with on_device(lengths):
+        jitted("_step_triton").schedule_kernel[(1,)](
+            lengths,
+            trees.offsets,
+            work,
+            spans,
+            requests,
+            cut.items,
+            cut.slots,
+            cut.min_chunk,
+            cut.overhead,
+            SPLITS=cut.splits,
+            KEYS=cut.keys,
+            REQUESTS=max(16, 1 << (requests - 1).bit_length()),
+            ITEMS=128,
+        )
     return Schedule(work, spans, "triton")
 
 
@@ -189,8 +214,8 @@ def schedule_reference(trees: NodeTrees, lengths: Tensor, cut: Slicing) -> Sched
         spans.append([len(work), pieces])
         for piece in range(pieces):
             stop = min((piece + 1) * chunk, length)
-            work.append([request, piece * chunk, stop, int(piece == pieces - 1), first, nodes, pieces, 0])
-    work += [[0] * WORK_FIELDS] * (cut.items - len(work))
+            work.append([request, piece * chunk, stop, int(piece == pieces - 1), first, nodes, pieces, offsets[-1]])
+    work += [[0] * (WORK_FIELDS - 1) + [offsets[-1]]] * (cut.items - len(work))
     as_tensor = [torch.tensor(rows, dtype=torch.int32, device=lengths.device) for rows in (work, spans)]
     return Schedule(as_tensor[0], as_tensor[1], "torch")
 
@@ -228,8 +253,9 @@ def prepare_step(
     layout = layout_of(q, cache)
     taken = choose(impl, q)
     found = ancestors(trees, impl=taken)
+    made = partial(Step, trees=trees, ancestors=found, layout=layout, lengths=cache.lengths, capacity=cache.capacity)
     if taken == "torch":
-        return Step(trees=trees, ancestors=found, schedule=None, config=None, layout=layout)
+        return made(schedule=None, config=None)
     if q.dtype not in (torch.bfloat16, torch.float16, torch.float32):
         raise wrong("q", f"its dtype is {q.dtype}", hint="the kernels take bfloat16, float16 and float32")
     rows = trees.max_nodes * layout.group
@@ -243,7 +269,7 @@ def prepare_step(
         processors=processors or _processors(q.device),
     )
     plan = schedule(trees, cache.lengths, cut, impl="triton")
-    return Step(trees=trees, ancestors=found, schedule=plan, config=config, layout=layout)
+    return made(schedule=plan, config=config)
 
 
 def layout_of(q: Tensor, cache: Cache) -> Layout:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, TypeAlias
 
 from treeopt.errors import InputError
@@ -33,6 +34,14 @@ def jitted(module: str) -> Any:
 def interpreting() -> bool:
     """Whether Triton runs kernels in its interpreter (`TRITON_INTERPRET=1` when it was imported)."""
     return bool(require("triton", extra="gpu").knobs.runtime.interpret)
+
+
+def on_device(tensor: Tensor) -> AbstractContextManager[object]:
+    """The tensor's device as the current one: Triton launches on the current device, wherever the tensors are."""
+    if not tensor.is_cuda:
+        return nullcontext()
+    current: AbstractContextManager[object] = torch.cuda.device(tensor.device)
+    return current
 
 
 def choose(impl: Impl, tensor: Tensor) -> Taken:

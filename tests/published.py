@@ -24,7 +24,7 @@ from treeopt.cost.served.reading import read_steps
 from treeopt.cost.served.step import payoffs
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.step_table import ChainTable, TableStep, TokenTable
-from treeopt.solve.problem import Question
+from treeopt.solve.problem import Problem
 from treeopt.solve.result import Choice
 from treeopt.solve.search import price_tree, search
 from treeopt.tree import DraftTree
@@ -217,7 +217,7 @@ def vllm_best_k(method: str, kernels: StepCost) -> list[BestK]:
 
 def searched(cost: StepCost, survival: PositionSurvival, batch: int) -> Choice:
     """The search's answer from a table and acceptance by position."""
-    return search(Question(batches=(batch,), context=0), survival.model(), cost)[0]
+    return search(Problem(batches=(batch,), context=0), survival.model(), cost)[0]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ import pytest
 from treeopt.planner.inputs import load_inputs
 from treeopt.planner.make import make_plan
 from treeopt.planner.names import Names
-from treeopt.solve.problem import Question
+from treeopt.solve.problem import Problem
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
@@ -31,7 +31,7 @@ def test_every_example_has_a_test() -> None:
 def test_trees_for_an_engine(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    plan = make_plan(Question(batches=(2,)), load_inputs(Names(ranks="example")), command="test")
+    plan = make_plan(Problem(batches=(2,)), load_inputs(Names(ranks="example")), command="test")
     plan.save(tmp_path / "plan.yaml")
     run("trees_for_an_engine.py", str(tmp_path / "plan.yaml"), "2", monkeypatch=monkeypatch)
     out = capsys.readouterr().out

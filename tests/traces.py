@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from treeopt.acceptance.trace import Trace, TraceFile
+from treeopt.acceptance.loading import read_trace
+from treeopt.acceptance.trace import Trace
 from treeopt.tree import DraftTree
 
 SHIPPED = Path(__file__).resolve().parents[1] / "profiles" / "ranks" / "smollm2-135m-eagle.npz"
 
 
 def shipped_trace() -> Trace:
-    return TraceFile(SHIPPED).load()
+    return read_trace(SHIPPED)
 
 
 def trace_of(documents: Sequence[np.ndarray]) -> Trace:

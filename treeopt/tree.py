@@ -16,6 +16,7 @@ from treeopt.errors import TreeError
 RankPath = tuple[int, ...]
 
 
+MAX_NODES = 4096  # far more than pays anywhere
 MAX_PREFIX = 10**9
 MAX_RANK = 1 << 20  # beyond any vocabulary
 

@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from treeopt.acceptance import conversions as c
 
-relaxed = settings(deadline=None)  # the first call of one of them imports scipy.optimize
 PROBABILITIES = arrays(np.float64, st.integers(1, 8), elements=st.floats(0.01, 1.0))
 HISTOGRAMS = st.lists(st.integers(0, 10**9), min_size=2, max_size=9).filter(lambda h: sum(h) > 0)
 
@@ -34,13 +33,11 @@ def test_nothing_is_known_behind_a_position_that_was_never_reached() -> None:
     assert c.conditional_from_survival(np.array([0.5, 0.0, 0.0])).tolist() == [0.5, 0.0, 0.0]
 
 
-@relaxed
 @given(PROBABILITIES)
 def test_conditional_and_survival_are_inverse(conditional: np.ndarray) -> None:
     assert np.allclose(c.conditional_from_survival(c.survival_from_conditional(conditional)), conditional)
 
 
-@relaxed
 @given(HISTOGRAMS)
 def test_counts_are_the_drafts_that_came_so_far(histogram: list[int]) -> None:
     accepted = c.accepted_from_histogram(np.array(histogram, dtype=np.float64))
@@ -48,7 +45,6 @@ def test_counts_are_the_drafts_that_came_so_far(histogram: list[int]) -> None:
     assert accepted.sum() == sum(j * n for j, n in enumerate(histogram))
 
 
-@relaxed
 @given(HISTOGRAMS.filter(lambda h: sum(h) < 10**6), st.integers(6, 12))
 def test_counts_come_back_from_printed_rates(histogram: list[int], digits: int) -> None:
     drafts = sum(histogram)
@@ -57,20 +53,17 @@ def test_counts_come_back_from_printed_rates(histogram: list[int], digits: int) 
     assert c.accepted_from_survival(printed, drafts).tolist() == accepted.tolist()
 
 
-@relaxed
 @given(arrays(np.float64, (3, 4), elements=st.floats(0.0, 0.25)))
 def test_ranks_and_cumulative_are_inverse(ranks: np.ndarray) -> None:
     assert np.allclose(c.ranks_from_cumulative(c.cumulative_from_ranks(ranks)), ranks)
 
 
-@relaxed
 @given(st.floats(1.0, 100.0), st.integers(1, 1000))
 def test_bonus_and_root_are_inverse(length: float, draft_tokens: int) -> None:
     assert c.with_bonus(c.without_bonus(length)) == pytest.approx(length)
     assert c.draft_tokens_from_nodes(c.nodes_from_draft_tokens(draft_tokens)) == draft_tokens
 
 
-@relaxed
 @given(st.floats(0.0, 1.0), st.integers(1, 32))
 def test_constant_acceptance_and_mean_are_inverse(conditional: float, draft_tokens: int) -> None:
     mean = c.mean_from_constant(conditional, draft_tokens)
@@ -83,7 +76,6 @@ def test_constant_acceptance_at_the_ends(mean: float, draft_tokens: int, expecte
     assert c.constant_from_mean(mean, draft_tokens) == pytest.approx(expected)
 
 
-@relaxed
 @given(HISTOGRAMS)
 def test_drafts_come_back_from_what_they_accepted(histogram: list[int]) -> None:
     drafts = sum(histogram)

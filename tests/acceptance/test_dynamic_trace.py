@@ -11,13 +11,15 @@ from shared import SHARED, needs_shared
 from traces import trace_of, traces
 
 from treeopt.acceptance.dynamic_trace import Assumption, TraceValues
-from treeopt.acceptance.dynamic_tree import Triple, TripleLimits, pool_size
+from treeopt.acceptance.dynamic_tree import DynamicTreeCaps
 from treeopt.acceptance.errors import EvidenceError
+from treeopt.acceptance.loading import read_trace
 from treeopt.acceptance.replay import draft_starts
-from treeopt.acceptance.trace import Trace, TraceFile
+from treeopt.acceptance.trace import Trace
+from treeopt.draft_family import DynamicTree, pool_size
 
-LIMITS = TripleLimits(steps=3, topk=3, nodes=30)
-TRIPLES = [Triple(s, k, n) for s in (1, 2, 3) for k in (1, 2, 3) for n in range(2, pool_size(s, k) + 2)]
+LIMITS = DynamicTreeCaps(num_steps=3, topk=3, num_draft_tokens=30)
+TRIPLES = [DynamicTree(s, k, n) for s in (1, 2, 3) for k in (1, 2, 3) for n in range(2, pool_size(s, k) + 2)]
 
 
 def confident(trace: Trace, seed: int, ranks: int = 3, sharp: float = 1.0) -> Trace:
@@ -85,7 +87,7 @@ def test_bounds_and_tokens_of_all_sizes(plain: Trace, seed: int) -> None:
         assert (low <= found).all()
         assert (found <= high).all()
         mean = 1.0 + found[trace.complete].mean()
-        assert estimate.tokens(triple.steps, triple.topk)[triple.nodes] == pytest.approx(mean)
+        assert estimate.tokens(triple.num_steps, triple.topk)[triple.num_draft_tokens] == pytest.approx(mean)
 
 
 def test_a_sure_drafter_by_hand() -> None:
@@ -94,7 +96,8 @@ def test_a_sure_drafter_by_hand() -> None:
     trace = replace(trace, topk_prob=np.tile(np.array([[0.5, 0.4], [0.9, 0.05]]), (4, 1, 1)))
     found = {
         a: [
-            int(TraceValues(trace=trace, limits=LIMITS, assumption=a).accepted(Triple(2, 2, n))[0]) for n in range(2, 8)
+            int(TraceValues(trace=trace, limits=LIMITS, assumption=a).accepted(DynamicTree(2, 2, n))[0])
+            for n in range(2, 8)
         ]
         for a in Assumption
     }
@@ -110,7 +113,9 @@ def test_a_full_beam_by_hand() -> None:
     # (1, 0) has .3 x .8 = .24; below (0) two nodes of .3 each may take both beams, so (1, 0) need not be expanded.
     trace = trace_of([np.array([[1, 0, 0]] * 5)])
     trace = replace(trace, topk_prob=np.tile(np.array([[0.6, 0.3], [0.8, 0.1], [0.9, 0.05]]), (5, 1, 1)))
-    found = {a: TraceValues(trace=trace, limits=LIMITS, assumption=a).accepted(Triple(3, 2, 11))[0] for a in Assumption}
+    found = {
+        a: TraceValues(trace=trace, limits=LIMITS, assumption=a).accepted(DynamicTree(3, 2, 11))[0] for a in Assumption
+    }
     # As sure as below the right guess: .48, .06, .24, .03, and (1, 0) is the second of the two beams.
     assert found == {Assumption.LOWER: 2, Assumption.ESTIMATE: 3, Assumption.UPPER: 3}
 
@@ -119,7 +124,7 @@ def test_at_its_own_draft_starts_e_is_the_replay() -> None:
     rng = np.random.default_rng(5)
     trace = confident(trace_of([rng.integers(-1, 3, size=(40, 3)) for _ in range(6)]), 1)
     values = TraceValues(trace=trace, limits=LIMITS)
-    triple = Triple(3, 2, 6)
+    triple = DynamicTree(3, 2, 6)
     there = values.weighted(draft_starts(trace, values.accepted(triple)))
     assert there.tokens(3, 2)[6] == pytest.approx(values.replay(triple).tokens_per_step)
 
@@ -131,13 +136,15 @@ def test_a_trace_without_confidence() -> None:
 
 def test_limits_follow_the_record() -> None:
     trace = confident(trace_of([np.zeros((8, 3), dtype=int)]), 0, ranks=2)
-    assert TraceValues(trace=trace, limits=TripleLimits()).limits == TripleLimits(steps=3, topk=2, nodes=64)
+    assert TraceValues(trace=trace, limits=DynamicTreeCaps()).limits == DynamicTreeCaps(
+        num_steps=3, topk=2, num_draft_tokens=64
+    )
 
 
 @needs_shared
 def test_real_drafters() -> None:
-    trace = TraceFile(SHARED / "data" / "traces" / "smollm2_greedy_medusa_prose.npz").load(confidence=True)
-    limits = TripleLimits(steps=4, topk=8, nodes=32)
+    trace = read_trace(SHARED / "data" / "traces" / "smollm2_greedy_medusa_prose.npz", confidence=True)
+    limits = DynamicTreeCaps(num_steps=4, topk=8, num_draft_tokens=32)
     values = TraceValues(trace=trace, limits=limits)
     low, high = (
         TraceValues(trace=trace, limits=limits, assumption=end).tokens(4, 8)[32]
@@ -149,4 +156,4 @@ def test_real_drafters() -> None:
     for t in range(0, len(trace), 997):
         table = trace.topk_prob[t].astype(np.float64)
         paths = dynamic_paths(lambda path: table[len(path)], 4, 8, 32)  # noqa: B023
-        assert values.accepted(Triple(4, 8, 32))[t] == _depth(true_path(trace.rank[t]), paths)
+        assert values.accepted(DynamicTree(4, 8, 32))[t] == _depth(true_path(trace.rank[t]), paths)

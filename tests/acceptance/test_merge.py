@@ -8,12 +8,12 @@ import pytest
 from treeopt.acceptance.merge import merge
 from treeopt.acceptance.paths import PathCounter, PathCounts
 from treeopt.acceptance.position import MeanLength, PositionSurvival
-from treeopt.acceptance.profile import Conditions, Evidence, RankProfile
+from treeopt.acceptance.profile import Conditions, RankEvidence, RankProfile
 from treeopt.acceptance.table import DepthRanks
 from treeopt.errors import InputError
 
 
-def profile(name: str, evidence: Evidence, **conditions: object) -> RankProfile:
+def profile(name: str, evidence: RankEvidence, **conditions: object) -> RankProfile:
     return RankProfile(
         name=name,
         evidence=evidence,

@@ -7,7 +7,8 @@ from oracles import all_paths, all_trees, random_path_model, random_product_mode
 from treeopt.acceptance.mixture import Mixture
 from treeopt.acceptance.model import path_probabilities
 from treeopt.acceptance.table import DepthRankModel
-from treeopt.solve.best_trees import Limits, best_families
+from treeopt.solve.best_trees import best_families
+from treeopt.solve.problem import Limits
 from treeopt.tree import DraftTree
 
 

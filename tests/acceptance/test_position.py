@@ -5,13 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from treeopt.acceptance.errors import EvidenceError
+from treeopt.acceptance.loading import load_profile
 from treeopt.acceptance.model import expected_tokens, path_probabilities
 from treeopt.acceptance.position import MeanLength, PositionSurvival
-from treeopt.acceptance.profile import Conditions, RankProfile, load_profile, profile_document
+from treeopt.acceptance.profile import Conditions, RankProfile
+from treeopt.acceptance.profile_file import profile_document
 from treeopt.errors import FileFormatError
 from treeopt.files.documents import dump_yaml
 from treeopt.tree import DraftTree
@@ -42,7 +44,6 @@ def test_a_mean_is_one_acceptance_for_every_draft() -> None:
     assert expected_tokens(path_probabilities(evidence.model(), CHAIN)) == pytest.approx(1.875)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=8), st.booleans())
 def test_positions_survive_the_file(histogram: list[int], counted: bool) -> None:
     drafts, accepted = sum(histogram) + 1, np.cumsum(histogram[::-1])[::-1].astype(np.float64)

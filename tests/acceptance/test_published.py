@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from treeopt.acceptance.loading import load_profile
 from treeopt.acceptance.position import MeanLength, PositionSurvival
-from treeopt.acceptance.profile import load_profile
 from treeopt.acceptance.published import Pair, nearest_pair, published_profiles, supports
 from treeopt.errors import UnknownNameError
 from treeopt.files.shipped import locate, shipped_names

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from treeopt.acceptance.profile import load_profile
+from treeopt.acceptance.loading import load_profile
 from treeopt.errors import FileFormatError
 from treeopt.plan.reading import load_plan
 from treeopt.planner.inputs import load_inputs
 from treeopt.planner.make import make_plan
 from treeopt.planner.names import Names
-from treeopt.solve.problem import Question
+from treeopt.solve.problem import Problem
 
 
 def profile(folder: Path, rule: str) -> Path:
@@ -38,7 +38,7 @@ def profile(folder: Path, rule: str) -> Path:
 )
 def test_a_plan_for_any_rule_can_be_read_again(tmp_path: Path, rule: str, exact: bool) -> None:
     inputs = load_inputs(Names(ranks=str(profile(tmp_path, rule))))
-    plan = make_plan(Question(batches=(1,)), inputs, command="x")
+    plan = make_plan(Problem(batches=(1,)), inputs, command="x")
     assert plan.document()["verification"] == {"rule": rule, "exact": exact}
     assert any("which changes what the model says" in note for note in plan.notes) is not exact
     plan.save(tmp_path / "plan.yaml")
@@ -56,5 +56,5 @@ def test_a_profile_of_an_unknown_rule_is_refused(tmp_path: Path) -> None:
 def test_a_trace_of_an_unknown_rule_is_refused(tmp_path: Path) -> None:
     arrays = {"rank": np.zeros((4, 2), dtype=np.int16), "doc_id": np.zeros(4, dtype=np.int64), "pos": np.arange(4)}
     np.savez(tmp_path / "t.npz", **arrays, conditions=json.dumps({"rule": "rejection"}))
-    with pytest.raises(FileFormatError, match=r"t\.npz: its conditions name an unknown rule 'rejection'"):
+    with pytest.raises(FileFormatError, match=r"t\.npz, its conditions:1: rule: unknown rule 'rejection'"):
         load_profile(tmp_path / "t.npz")

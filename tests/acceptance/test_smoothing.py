@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from treeopt.acceptance.paths import PathCounter
 from treeopt.acceptance.smoothing import SmoothedPaths
-from treeopt.solve.best_trees import Limits, best_families
+from treeopt.solve.best_trees import best_families
+from treeopt.solve.problem import Limits
 
 
 def model_of(rank: np.ndarray) -> SmoothedPaths:
@@ -25,7 +26,7 @@ def draw_ranks(rng: np.random.Generator, n: int, rates: np.ndarray) -> np.ndarra
     return np.where(drawn == K, -1, drawn)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 10_000), st.integers(1, 300))
 def test_rows_are_probabilities_for_every_path_counted_or_not(seed: int, n: int) -> None:
     rng = np.random.default_rng(seed)

@@ -13,7 +13,8 @@ from treeopt.acceptance.replay import accepted_lengths, draft_starts, replay
 from treeopt.acceptance.smoothing import SmoothedPaths
 from treeopt.acceptance.starts import MAX_ITERATIONS, settled_model
 from treeopt.acceptance.trace import Trace
-from treeopt.solve.best_trees import Limits, best_families
+from treeopt.solve.best_trees import best_families
+from treeopt.solve.problem import Limits
 from treeopt.tree import DraftTree
 
 

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from traces import SHIPPED, shipped_trace, shuffled, trace_of
 
-from treeopt.acceptance import trace as module
+from treeopt.acceptance import shard_files
+from treeopt.acceptance.loading import read_trace
 from treeopt.acceptance.paths import PathCounts
-from treeopt.acceptance.trace import Trace, TraceFile
+from treeopt.acceptance.shards import TraceFiles
+from treeopt.acceptance.trace import Trace
 from treeopt.errors import FileFormatError, InputError
 
 
@@ -24,9 +26,9 @@ def arrays(**changed: Any) -> dict[str, Any]:
     return {**value, **changed}
 
 
-def saved(folder: Path, **content: Any) -> TraceFile:
+def saved(folder: Path, **content: Any) -> TraceFiles:
     np.savez_compressed(folder / "trace.npz", **content)
-    return TraceFile(folder / "trace.npz")
+    return TraceFiles.find(folder / "trace.npz")
 
 
 def items(counts: PathCounts) -> list[tuple[tuple[int, ...], float]]:
@@ -63,8 +65,16 @@ def test_counting_with_weights() -> None:
         ({"rank": np.zeros(6, dtype=np.int8)}, r"'rank' is int8 \[6\]"),
         ({"rank": np.full((6, 2), -3)}, "'rank' holds -3"),
         ({"doc_id": np.array([7, 7, 7])}, r"'doc_id' has \[3\] entries"),
-        ({"pos": np.zeros((6, 1))}, r"'pos' has \[6, 1\] entries"),
-        ({"topk_prob": np.zeros((6, 3, 8))}, r"'topk_prob' has \[6, 3\] entries"),
+        ({"pos": np.zeros((6, 1), dtype=int)}, r"'pos' has \[6, 1\] entries"),
+        ({"pos": np.zeros(6)}, "'pos' is float64, expected whole numbers"),
+        ({"pos": np.array(["x"] * 6)}, "'pos' is <U1, expected whole numbers"),
+        ({"doc_id": np.array(["2026-01-01"] * 6, dtype="datetime64[D]")}, r"'doc_id' is datetime64\[D\]"),
+        ({"rank": np.zeros((6, 2), dtype=bool)}, "'rank' is bool"),
+        ({"rank": np.zeros((6, 20000), dtype=np.int8)}, "'rank' records 20000 depths"),
+        ({"topk_prob": np.zeros((6, 3, 8))}, r"'topk_prob' has \[6, 3, 8\] entries"),
+        ({"topk_prob": np.zeros((6, 2, 8), dtype=int)}, "'topk_prob' is int64"),
+        ({"topk_prob": np.full((6, 2, 8), np.nan)}, "row 0: 'topk_prob' is nan at depth 1, guess 0"),
+        ({"topk_prob": np.full((6, 2, 8), -3.5)}, "row 0: 'topk_prob' is -3.5 at depth 1, guess 0"),
         ({"doc_id": np.array([7, 7, 3, 7, 3, 3])}, "row 3: document 7 goes on after another one"),
         ({"pos": np.array([0, 1, 3, 5, 6, 7])}, "row 2: position 3 follows 1 in document 7"),
         ({"pos": np.array([0, 1, 1, 5, 6, 7], dtype=np.uint8)}, "row 2: position 1 follows 1 in document 7"),
@@ -96,22 +106,22 @@ def test_an_empty_trace(tmp_path: Path) -> None:
 
 
 def test_loading_reads_what_was_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CHUNK_ROWS", 4)
-    content = arrays(topk_prob=np.arange(48.0).reshape(6, 2, 4))
+    monkeypatch.setattr(shard_files, "_NPZ_ROWS", 4)
+    content = arrays(topk_prob=np.arange(48.0).reshape(6, 2, 4) / 48)
     file = saved(tmp_path, **content)
     assert file.load().topk_prob is None
     trace = file.load(confidence=True)
     for name, array in content.items():
         assert np.array_equal(getattr(trace, name), array)
-    assert items(file.count()) == items(trace.count())
-    assert file.documents() == trace.documents == 2
+    assert items(file.count().counts) == items(trace.count())
+    assert file.count().documents == trace.documents == 2
 
 
 def test_the_shipped_trace() -> None:
     trace = shipped_trace()
     source = np.load(SHIPPED)
     assert (len(trace), trace.documents) == (len(source["rank"]), 160)
-    assert items(trace.count()) == items(TraceFile(SHIPPED).count())
+    assert items(trace.count()) == items(TraceFiles.find(SHIPPED).count().counts)
     assert trace.complete.sum() == len(trace) - 160 * trace.depth
 
 
@@ -131,13 +141,12 @@ def test_documents_may_have_names() -> None:
 def test_files_that_are_no_trace(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("rank: 1")
     with pytest.raises(FileFormatError, match="not an NPZ file"):
-        TraceFile(tmp_path / "text.npz").load()
+        read_trace(tmp_path / "text.npz")
     content = arrays()
     del content["pos"]
     with pytest.raises(FileFormatError, match="it has no array 'pos'") as caught:
         saved(tmp_path, **content).load()
     assert "pos [T]" in caught.value.hint
-    with pytest.raises(FileFormatError, match="it has no array 'topk_prob'"):
-        saved(tmp_path, **arrays()).load(confidence=True)
+    assert saved(tmp_path, **arrays()).load(confidence=True).topk_prob is None
     with pytest.raises(InputError, match=r"absent\.npz"):
-        TraceFile(tmp_path / "absent.npz").load()
+        read_trace(tmp_path / "absent.npz")

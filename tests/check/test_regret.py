@@ -16,8 +16,7 @@ from treeopt.plan.plan import Plan
 from treeopt.planner.inputs import Inputs, load_inputs
 from treeopt.planner.make import make_plan
 from treeopt.planner.names import Names
-from treeopt.solve.best_trees import Limits
-from treeopt.solve.problem import Question
+from treeopt.solve.problem import Limits, Problem
 from treeopt.solve.search import price_tree, search
 from treeopt.tree import DraftTree
 
@@ -29,7 +28,7 @@ def inputs() -> Inputs:
 
 @pytest.fixture(scope="module")
 def plan(inputs: Inputs) -> Plan:
-    return make_plan(Question(batches=(8,)), inputs, command="test")
+    return make_plan(Problem(batches=(8,)), inputs, command="test")
 
 
 def test_scaling_multiplies_the_survival() -> None:
@@ -69,7 +68,7 @@ def test_the_best_tree_under_what_was_measured(plan: Plan, inputs: Inputs, known
         worse = replace(worse, survival=None)
     (only,) = check_plan(plan, metrics_of(worse), inputs).compared
     model = Scaled(inputs.evidence.model_under(bucket.tree), np.array([0.4]))
-    best = search(Question(batches=(8,), limits=Limits(max_nodes=64)), model, inputs.cost)[0].best
+    best = search(Problem(batches=(8,), limits=Limits(max_nodes=64)), model, inputs.cost)[0].best
     kept = price_tree(bucket.tree, model, inputs.cost, batch=8, context=2048)
     assert only.regret is not None
     assert only.regret.best_tokens_per_s == pytest.approx(best.tokens_per_s, rel=1e-3)
@@ -79,7 +78,7 @@ def test_the_best_tree_under_what_was_measured(plan: Plan, inputs: Inputs, known
 
 
 def test_a_plan_of_chains_is_held_against_chains(inputs: Inputs) -> None:
-    plan = make_plan(Question(batches=(8,), limits=Limits(max_children=1)), inputs, command="test")
+    plan = make_plan(Problem(batches=(8,), limits=Limits(max_children=1)), inputs, command="test")
     (bucket,) = plan.buckets
     assert bucket.tree.is_chain
     regret = check_plan(plan, metrics_of(counted(planned_survival(bucket), 10**6)), inputs).compared[0].regret
@@ -89,7 +88,7 @@ def test_a_plan_of_chains_is_held_against_chains(inputs: Inputs) -> None:
 
 def test_the_best_tree_keeps_to_the_caps_of_the_plan(inputs: Inputs) -> None:
     """Twice as well accepted at every depth, a larger tree would be best, if the plan allowed it."""
-    question = Question(batches=(8,), limits=Limits(max_nodes=8, max_depth=2), budget_tokens=48.0)
+    question = Problem(batches=(8,), limits=Limits(max_nodes=8, max_depth=2), budget_tokens=48.0)
     plan = make_plan(question, inputs, command="test")
     (bucket,) = plan.buckets
     better = replace(counted(np.minimum(planned_survival(bucket) * 1.3, 1.0), 10**7), draft_tokens=len(bucket.tree) - 1)

@@ -80,7 +80,7 @@ def test_json_is_the_file(run: Run, model: Path, small_plan: Path, tmp_path: Pat
 
 def test_the_command_that_a_bench_names_fits_its_steps(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from benchmark.world import cells_of
+    from bench.world import cells_of
 
     from treeopt.bench.steps import fit_note, steps_csv
     from treeopt.planner.inputs import load_inputs
@@ -116,12 +116,12 @@ def test_an_interrupted_bench_says_that_nothing_is_kept(
     run: Run, monkeypatch: pytest.MonkeyPatch, small_plan: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("torch")
-    from treeopt.bench.models import Request
+    from treeopt.bench.setup import BenchRequest
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Request, "load", interrupt)
+    monkeypatch.setattr(BenchRequest, "load", interrupt)
     out = tmp_path / "bench.json"
     ran = run("bench", "--plan", small_plan, "--target", tmp_path, "--draft", "ngram", "--device", "cpu", "--out", out)
     assert ran.code == 130

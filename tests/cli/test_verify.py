@@ -14,7 +14,7 @@ import pytest
 import yaml
 from plans import bucket_of, plan_of
 
-from treeopt.acceptance.dynamic_tree import Triple
+from treeopt.draft_family import DynamicTree
 from treeopt.plan.plan import Plan
 from treeopt.tree import DraftTree
 from treeopt.verify.dump import FORMAT
@@ -163,7 +163,9 @@ def test_the_step_of_a_dynamic_tree(run: Callable[..., Any], wrong: Callable[...
     """Two buckets with one average tree, of which one is built anew in every step: 3 guesses, two levels, 5 nodes."""
     average = DraftTree(((0,), (1,), (0, 0), (0, 1)))
     fixed = bucket_of(average, 1, 1)
-    path = written(tmp_path / "plan.yaml", plan_of(fixed, replace(bucket_of(average, 2, 8), dynamic=Triple(2, 3, 5))))
+    path = written(
+        tmp_path / "plan.yaml", plan_of(fixed, replace(bucket_of(average, 2, 8), dynamic=DynamicTree(2, 3, 5)))
+    )
     step = DraftTree(((0,), (1,), (2,), (2, 0)))
     held = {"mask": step.step_mask(3).tolist(), "positions": step.positions(3).tolist(), "accepted": [0]}
     parents, dump = step.parents.tolist(), tmp_path / "dump.json"

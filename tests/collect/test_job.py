@@ -2,30 +2,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from treeopt.acceptance.shards import TraceSet
-from treeopt.acceptance.trace import TraceFile
-from treeopt.collect.job import Job, Shard, run
-from treeopt.collect.settings import Settings
+from treeopt.acceptance.loading import read_trace
+from treeopt.acceptance.shards import TraceFiles
+from treeopt.collect.job import CollectJob, PromptShard, run
+from treeopt.collect.settings import CollectSettings
 from treeopt.errors import FileFormatError, InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def job(target: Path, prompts: Path, out: Path, **options: Any) -> Job:
+def job(target: Path, prompts: Path, out: Path, **options: Any) -> CollectJob:
     defaults: dict[str, Any] = {"draft": "early-exit:2", "depth": 3, "max_new_tokens": 8, "temperature": 0.8}
-    chosen = {name: options.pop(name) for name in list(options) if name in Settings.__dataclass_fields__}
-    settings = Settings(target=str(target), **{**defaults, **chosen})
-    return Job(settings=settings, prompts=prompts, out=out, documents_per_part=3, **options)
+    chosen = {name: options.pop(name) for name in list(options) if name in CollectSettings.__dataclass_fields__}
+    settings = CollectSettings(target=str(target), **{**defaults, **chosen})
+    return CollectJob(settings=settings, prompts=prompts, out=out, documents_per_part=3, **options)
 
 
-def collect(job: Job, *, stop_after: int | None = None) -> None:
+def collect(job: CollectJob, *, stop_after: int | None = None) -> None:
     """The whole job, or until some documents are done, as if the process were killed there."""
     done = 0
 
@@ -35,10 +34,14 @@ def collect(job: Job, *, stop_after: int | None = None) -> None:
         if done == stop_after:
             raise KeyboardInterrupt
 
-    job.start()
-    run(job, advance=advance)
-    assert done == job.documents
-    job.finish()
+    with job.start() as collection:
+        run(job, collection, advance=advance)
+        assert done == job.documents
+        collection.finish()
+
+
+def folder(job: CollectJob) -> Path:
+    return job.out.with_name(f"{job.out.name}.parts")
 
 
 def test_the_same_job_makes_the_same_bytes(target: Path, prompts: Path, tmp_path: Path) -> None:
@@ -46,10 +49,10 @@ def test_the_same_job_makes_the_same_bytes(target: Path, prompts: Path, tmp_path
         collect(job(target, prompts, tmp_path / f"{name}.npz"))
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
     assert {path.name for path in tmp_path.iterdir()} == {"a.npz", "b.npz"}
-    trace = TraceFile(tmp_path / "a.npz").load(confidence=True)
+    trace = read_trace(tmp_path / "a.npz", confidence=True)
     assert trace.documents == 10
     assert trace.topk_prob is not None
-    assert TraceSet.find(tmp_path / "a.npz").conditions() == job(target, prompts, tmp_path / "a.npz").conditions
+    assert TraceFiles.find(tmp_path / "a.npz").conditions() == job(target, prompts, tmp_path / "a.npz").conditions
 
 
 def test_another_seed_makes_another_text(target: Path, prompts: Path, tmp_path: Path) -> None:
@@ -63,33 +66,32 @@ def test_a_killed_run_goes_on_and_ends_the_same(target: Path, prompts: Path, tmp
     collect(whole)
     with pytest.raises(KeyboardInterrupt):
         collect(killed, stop_after=8)
-    parts = sorted(killed.folder.glob("*.npz"))
+    parts = sorted(folder(killed).glob("*.npz"))
     assert [path.name for path in parts] == ["part-000000.npz", "part-000001.npz"]  # 6 of the 8 documents are kept
     stamps = [path.stat().st_mtime_ns for path in parts]
-    again = replace(killed)
-    assert [part.index for part in again.missing()] == [2, 3]
-    again.start()
-    run(again, advance=lambda documents: None)
-    assert [path.stat().st_mtime_ns for path in parts] == stamps
-    again.finish()
+    with killed.start() as again:
+        assert [part.index for part in again.missing()] == [2, 3]
+        assert again.set_aside == []
+        run(killed, again, advance=lambda documents: None)
+        assert [path.stat().st_mtime_ns for path in parts] == stamps
+        again.finish()
     assert killed.out.read_bytes() == whole.out.read_bytes()
+    assert not folder(killed).exists()
 
 
 def test_only_the_same_job_goes_on(target: Path, prompts: Path, tmp_path: Path) -> None:
     begun = job(target, prompts, tmp_path / "t.npz")
-    begun.start()
-    begun.start()
+    for _ in range(2):
+        begun.start().release()
     with pytest.raises(InputError, match="another depth and seed"):
         job(target, prompts, tmp_path / "t.npz", depth=2, seed=5).start()
     with pytest.raises(InputError, match="another shard"):
-        job(target, prompts, tmp_path / "t.npz", shard=Shard(index=0, count=2)).start()
+        job(target, prompts, tmp_path / "t.npz", shard=PromptShard(index=0, count=2)).start()
     edited = tmp_path / "ten.jsonl"
     edited.write_text(prompts.read_text() + '{"token_ids": [1]}\n')
     with pytest.raises(InputError, match="another prompts_sha256"):
         job(target, edited, tmp_path / "t.npz").start()
-    (begun.folder / "job.json").write_text("[")
-    with pytest.raises(InputError, match="another format"):
-        begun.start()
+    begun.start().release()  # refusing left no lock
 
 
 def test_shards_make_up_the_whole(target: Path, prompts: Path, tmp_path: Path) -> None:
@@ -97,25 +99,25 @@ def test_shards_make_up_the_whole(target: Path, prompts: Path, tmp_path: Path) -
     folder = tmp_path / "shards"
     folder.mkdir()
     for index in range(3):
-        collect(job(target, prompts, folder / f"{index}.npz", shard=Shard(index=index, count=3)))
+        collect(job(target, prompts, folder / f"{index}.npz", shard=PromptShard(index=index, count=3)))
     with np.load(folder / "1.npz") as archive:
         assert np.unique(archive["doc_id"]).tolist() == [1, 4, 7]
-    whole = TraceFile(tmp_path / "whole.npz").load(confidence=True)
-    merged = TraceSet.find(folder).load(confidence=True)
+    whole = read_trace(tmp_path / "whole.npz", confidence=True)
+    merged = TraceFiles.find(folder).load(confidence=True)
     for name in ("rank", "doc_id", "pos", "topk_prob"):
         np.testing.assert_array_equal(getattr(merged, name), getattr(whole, name))
 
 
 def test_too_many_shards(target: Path, prompts: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="shard 10 has no documents"):
-        job(target, prompts, tmp_path / "t.npz", shard=Shard(index=10, count=11)).start()
+        job(target, prompts, tmp_path / "t.npz", shard=PromptShard(index=10, count=11)).start()
 
 
 def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(*args: object, **kwargs: object) -> None:
         raise AssertionError("weights were loaded before the inputs were checked")
 
-    monkeypatch.setattr("treeopt.collect.models.CausalModel.load", load)
+    monkeypatch.setattr("treeopt.decode.hf.HuggingFaceModel.load", load)
 
 
 def test_wrong_prompts_are_found_before_the_weights_are_loaded(

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from treeopt.collect.job import Job, run
+from treeopt.collect.job import CollectJob, run
 from treeopt.collect.ray_pool import run_on_ray
-from treeopt.collect.settings import Settings
+from treeopt.collect.settings import CollectSettings
 from treeopt.errors import InputError
 
 pytestmark = [
@@ -31,11 +31,19 @@ def _quiet_ray(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("needs ray[data]")
 
 
-def job(target: Path, out: Path, *, draft: str = "early-exit:2") -> Job:
+def job(target: Path, out: Path, *, draft: str = "early-exit:2") -> CollectJob:
     prompts = out.parent / "prompts.jsonl"
     prompts.write_text("".join(json.dumps({"token_ids": [i, i + 1]}) + "\n" for i in range(DOCUMENTS)))
-    settings = Settings(target=str(target), draft=draft, depth=3, max_new_tokens=40, temperature=0.8, device="cpu")
-    return Job(settings=settings, prompts=prompts, out=out, documents_per_part=2)
+    settings = CollectSettings(
+        target=str(target), draft=draft, depth=3, max_new_tokens=40, temperature=0.8, device="cpu"
+    )
+    return CollectJob(settings=settings, prompts=prompts, out=out, documents_per_part=2)
+
+
+def collect(job: CollectJob) -> None:
+    with job.start() as collection:
+        run(job, collection, advance=lambda documents: None)
+        collection.finish()
 
 
 def family_below(pid: int) -> set[int]:
@@ -73,9 +81,7 @@ def listening(pids: set[int]) -> set[str]:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the worker in /proc")
 def test_a_lost_worker_changes_nothing(target: Path, tmp_path: Path) -> None:
     alone, spread = job(target, tmp_path / "alone.npz"), job(target, tmp_path / "spread.npz")
-    alone.start()
-    run(alone, advance=lambda documents: None)
-    alone.finish()
+    collect(alone)
 
     seen: list[int] = []
     killed: list[int] = []
@@ -89,44 +95,40 @@ def test_a_lost_worker_changes_nothing(target: Path, tmp_path: Path) -> None:
             os.kill(workers[0], signal.SIGKILL)
             killed.append(workers[0])
 
-    spread.start()
-    run_on_ray(spread, address="local", workers=2, advance=advance)
-    assert killed
-    assert sum(seen) == DOCUMENTS
-    spread.finish()
+    with spread.start() as collection:
+        run_on_ray(spread, collection, address="local", workers=2, advance=advance)
+        assert killed
+        assert sum(seen) == DOCUMENTS
+        collection.finish()
     assert spread.out.read_bytes() == alone.out.read_bytes()
 
 
 def test_a_cluster_goes_on_where_another_run_stopped(target: Path, tmp_path: Path) -> None:
     begun = job(target, tmp_path / "t.npz")
-    begun.start()
 
     def stop(documents: int) -> None:
         if documents:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        run_on_ray(begun, address="local", workers=2, advance=stop)
-    kept = len(begun.missing())
-    assert 0 < kept < len(begun.parts)
-    run(begun, advance=lambda documents: None)
-    begun.finish()
+    with begun.start() as collection:
+        with pytest.raises(KeyboardInterrupt):
+            run_on_ray(begun, collection, address="local", workers=2, advance=stop)
+        kept = len(collection.missing())
+        assert 0 < kept < len(begun.parts)
+        run(begun, collection, advance=lambda documents: None)
+        collection.finish()
     whole = job(target, tmp_path / "whole.npz")
-    whole.start()
-    run(whole, advance=lambda documents: None)
-    whole.finish()
+    collect(whole)
     assert begun.out.read_bytes() == whole.out.read_bytes()
 
 
 def test_what_the_workers_cannot_do_is_told(target: Path, tmp_path: Path) -> None:
     wrong = job(target, tmp_path / "t.npz", draft="early-exit:3")
-    wrong.start()
-    with pytest.raises(InputError, match="early exit after 3 of 3 layers"):
-        run_on_ray(wrong, address="local", workers=1, advance=lambda documents: None)
+    with wrong.start() as collection, pytest.raises(InputError, match="early exit after 3 of 3 layers"):
+        run_on_ray(wrong, collection, address="local", workers=1, advance=lambda documents: None)
 
 
 def test_no_cluster_there(target: Path, tmp_path: Path) -> None:
     there = job(target, tmp_path / "t.npz")
-    there.start()
-    with pytest.raises(InputError, match=r"no Ray cluster at 127\.0\.0\.1:1"):
-        run_on_ray(there, address="127.0.0.1:1", workers=1, advance=lambda documents: None)
+    with there.start() as collection, pytest.raises(InputError, match=r"no Ray cluster at 127\.0\.0\.1:1"):
+        run_on_ray(there, collection, address="127.0.0.1:1", workers=1, advance=lambda documents: None)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from treeopt.collect.job import Shard
-from treeopt.collect.settings import Draft, Settings, parse_draft
+from treeopt.collect.job import PromptShard
+from treeopt.collect.settings import CollectSettings, DrafterSpec, parse_draft
 from treeopt.errors import InputError, UnknownNameError
 from treeopt.extras import require
 
@@ -13,15 +13,19 @@ from treeopt.extras import require
 @pytest.mark.parametrize(
     ("text", "draft"),
     [
-        ("ngram", Draft(kind="ngram", argument="3")),
-        ("ngram:5", Draft(kind="ngram", argument="5")),
-        ("early-exit:012", Draft(kind="early-exit", argument="12")),
-        ("medusa:./heads", Draft(kind="medusa", argument="./heads")),
-        ("owner/name", Draft(kind="model", argument="owner/name")),
-        ("draft.gguf", Draft(kind="model", argument="draft.gguf")),
+        ("ngram", DrafterSpec(kind="ngram", argument="3")),
+        ("ngram:5", DrafterSpec(kind="ngram", argument="5")),
+        ("ngram:vllm:1-4", DrafterSpec(kind="ngram", argument="vllm:1-4")),
+        ("ngram:vllm", DrafterSpec(kind="ngram", argument="vllm:1-3")),
+        ("early-exit:012", DrafterSpec(kind="early-exit", argument="12")),
+        ("medusa:./heads", DrafterSpec(kind="medusa", argument="./heads")),
+        ("mtp", DrafterSpec(kind="mtp", argument="")),
+        ("eagle3:./head", DrafterSpec(kind="eagle3", argument="./head")),
+        ("owner/name", DrafterSpec(kind="model", argument="owner/name")),
+        ("draft.gguf", DrafterSpec(kind="model", argument="draft.gguf")),
     ],
 )
-def test_drafters_are_parsed(text: str, draft: Draft) -> None:
+def test_drafters_are_parsed(text: str, draft: DrafterSpec) -> None:
     assert parse_draft(text) == draft
 
 
@@ -32,9 +36,7 @@ def test_an_unknown_drafter_gets_the_nearest(text: str, near: str) -> None:
     assert caught.value.hint.startswith(f"did you mean {near}? ")
 
 
-@pytest.mark.parametrize(
-    "text", ["early-exit", "early-exit:x", "early-exit:0", "medusa", "medusa:", "ngram:", "ngram:0"]
-)
+@pytest.mark.parametrize("text", ["early-exit", "early-exit:x", "early-exit:0", "medusa", "medusa:"])
 def test_a_drafter_without_its_argument_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="says too little"):
         parse_draft(text)
@@ -58,17 +60,17 @@ def test_a_drafter_without_its_argument_is_refused(text: str) -> None:
 )
 def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
-        Settings(**{"target": "t/t", "draft": "ngram", **wrong})
+        CollectSettings(**{"target": "t/t", "draft": "ngram", **wrong})
     assert caught.value.hint
 
 
 def test_the_rule_follows_the_temperature() -> None:
-    assert Settings(target="t/t", draft="ngram").acceptance_rule == "greedy"
-    assert Settings(target="t/t", draft="ngram", temperature=0.7).acceptance_rule == "target-sample"
+    assert CollectSettings(target="t/t", draft="ngram").acceptance_rule == "greedy"
+    assert CollectSettings(target="t/t", draft="ngram", temperature=0.7).acceptance_rule == "target-sample"
 
 
 def test_conditions_hold_names_and_no_paths() -> None:
-    settings = Settings(target="/models/big.gguf", draft="medusa:owner/heads", temperature=0.5)
+    settings = CollectSettings(target="/models/big.gguf", draft="medusa:owner/heads", temperature=0.5)
     assert settings.conditions(dataset="chat").known() == {
         "target": "big",
         "drafter": "medusa:owner/heads",
@@ -80,13 +82,30 @@ def test_conditions_hold_names_and_no_paths() -> None:
 
 
 def test_shards_are_parsed() -> None:
-    assert Shard.parse("2/4") == Shard(index=2, count=4)
+    assert PromptShard.parse("2/4") == PromptShard(index=2, count=4)
     for text in ("4/4", "1", "a/b", "1/0", "-1/2", "1/2/3"):
         with pytest.raises(InputError, match="shard"):
-            Shard.parse(text)
+            PromptShard.parse(text)
 
 
 def test_a_missing_library_names_its_extra() -> None:
     with pytest.raises(InputError, match="no_such_library is not installed") as caught:
         require("no_such_library", extra="hf")
     assert caught.value.hint == "pip install 'treeopt[hf]'"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ngram:", "no n-gram drafter"),
+        ("ngram:0", "runs of 1 to 0"),
+        ("ngram:vllm:3-2", "runs of 3 to 2"),
+        ("ngram:vlm:1-3", "no n-gram drafter"),
+        ("ngram:sglang:1-3", "how sglang looks n-grams up is not known"),
+        ("ngram:treeopt:2-3", "looks up all runs"),
+    ],
+)
+def test_lookups_that_are_none(text: str, words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        parse_draft(text)
+    assert caught.value.hint

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from treeopt.acceptance.trace import TraceFile
-from treeopt.collect.job import Job, run
-from treeopt.collect.settings import Settings
+from treeopt.acceptance.loading import read_trace
+from treeopt.collect.job import CollectJob, run
+from treeopt.collect.settings import CollectSettings
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),
@@ -48,12 +48,12 @@ def prompts(tmp_path: Path) -> Path:
     return path
 
 
-def collect(weights: Path, prompts: Path, out: Path, draft: str) -> Job:
-    settings = Settings(target=str(weights), draft=draft, depth=3, max_new_tokens=TOKENS, device="cpu")
-    job = Job(settings=settings, prompts=prompts, out=out, documents_per_part=1)
-    job.start()
-    run(job, advance=lambda documents: None)
-    job.finish()
+def collect(weights: Path, prompts: Path, out: Path, draft: str) -> CollectJob:
+    settings = CollectSettings(target=str(weights), draft=draft, depth=3, max_new_tokens=TOKENS, device="cpu")
+    job = CollectJob(settings=settings, prompts=prompts, out=out, documents_per_part=1)
+    with job.start() as collection:
+        run(job, collection, advance=lambda documents: None)
+        collection.finish()
     return job
 
 
@@ -61,7 +61,7 @@ def test_ranks_are_what_the_model_says_when_asked_directly(weights: Path, prompt
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     exits = collect(weights, prompts, tmp_path / "exit.npz", "early-exit:24")
     collect(weights, prompts, tmp_path / "ngram.npz", "ngram")
-    exit_trace, ngram_trace = (TraceFile(tmp_path / f"{name}.npz").load() for name in ("exit", "ngram"))
+    exit_trace, ngram_trace = (read_trace(tmp_path / f"{name}.npz") for name in ("exit", "ngram"))
     load = transformers.AutoModelForCausalLM.from_pretrained
     model = load(weights.parent, gguf_file=weights.name, dtype=torch.float32).eval()
     with np.load(tmp_path / "exit.npz") as archive:

@@ -13,7 +13,7 @@ import pytest
 from conformance.wheels import installed, needs_conformance
 from engines.samples import CHAIN, TRIPLE, chain
 
-from treeopt.acceptance.dynamic_tree import Triple
+from treeopt.draft_family import DynamicTree
 from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.importing import import_file
@@ -50,7 +50,7 @@ def judged(*paths: Path) -> list[Any]:
 
 
 def test_exports_are_valid(tmp_path: Path) -> None:
-    triples = [Triple(3, 2, 11), Triple(1, 4, 5), Triple(5, 8, 64), Triple(4, 2, 5)]
+    triples = [DynamicTree(3, 2, 11), DynamicTree(1, 4, 5), DynamicTree(5, 8, 64), DynamicTree(4, 2, 5)]
     schedules = [CHAIN, TRIPLE, DraftSchedule.constant(chain(1)), *map(DraftSchedule.constant, triples)]
     paths = []
     for i, schedule in enumerate(schedules):

@@ -17,10 +17,11 @@ from engines.samples import INTENT, chain
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from treeopt.draft_family import chain_length
 from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine
-from treeopt.engines.schedule import DraftSchedule, ScheduleStep, chain_length
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.engines.sglang import default_capture_sizes
 
 pytestmark = needs_conformance

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from acceptance.test_dynamic_tree import LIMITS, Steps, check, drafter, searched
+from acceptance.test_dynamic_tree import LIMITS, check, drafter, searched
 from conformance.sglang_code import own_modules, spec_utils
 from conformance.wheels import needs_conformance
+from costs import drafting_cost
 from oracles import TableModel
 
-from treeopt.acceptance.dynamic_tree import SGLANG, Triple, dynamic_tree_shape
+from treeopt.acceptance.dynamic_tree import dynamic_tree_shape
+from treeopt.draft_family import SGLANG, DynamicTree
 from treeopt.engines.sglang_abi import decode
 from treeopt.tree import DraftTree
 
@@ -52,7 +54,7 @@ def test_search_equals_brute_force_with_the_engine_as_builder() -> None:
     for seed in range(100):
         rng = np.random.default_rng(1000 + seed)
         draft, accept = drafter(seed)
-        cost = Steps(int(rng.integers(1, 40)), rng.uniform(0, 0.2), rng.uniform(0, 0.004))
+        cost = drafting_cost(rng)
         batch, rates = int(rng.integers(1, 9)), {}
         for s in range(1, LIMITS.steps + 1):
             for k in range(1, LIMITS.topk + 1):
@@ -63,8 +65,8 @@ def test_search_equals_brute_force_with_the_engine_as_builder() -> None:
                     paths = {path(int(t), draft.ranks + 1) for t in tokens[0]}
                     assert decode(parents[0].tolist(), selected[0].tolist(), topk=k) == DraftTree(tuple(paths))
                     if n == sizes[-1] or n % 7 == 0:
-                        assert dynamic_tree_shape(draft, Triple(s, k, n)) == DraftTree(tuple(paths))
+                        assert dynamic_tree_shape(draft, DynamicTree(s, k, n)) == DraftTree(tuple(paths))
                     widths = np.array([1] + [k] * (s - 1))
                     value = batch * (1.0 + sum(map(accept.f, paths)))
-                    rates[Triple(s, k, n)] = value / float(cost.step_time_s(batch, n, s, widths, 0))
+                    rates[DynamicTree(s, k, n)] = value / float(cost.step_time_s(batch, n, s, widths, 0))
         check(searched(SGLANG, draft, accept, cost, batch), rates)

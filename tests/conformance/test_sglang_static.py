@@ -17,7 +17,7 @@ from plans import bucket_of, plan_of
 from shared import SHARED, needs_shared
 
 from treeopt.engines.sglang_abi import encode, filled_up
-from treeopt.engines.sglang_plugin import PLAN_VARIABLE, StaticTrees, launch_triple, register
+from treeopt.engines.sglang_plugin import PLAN_VARIABLE, PluggedTrees, launch_triple, register
 from treeopt.runtime.tables import tables_of
 from treeopt.tree import DraftTree
 
@@ -229,7 +229,7 @@ def test_the_engines_loop_drafts_the_plan(seed: int, monkeypatch: pytest.MonkeyP
     register()
     registry.apply_hooks()
     try:
-        trees = StaticTrees.of(plan)
+        trees = PluggedTrees.of(plan)
         for batch in (1, 2, 3, 8):
             (parents, selected, tokens, probs), drafter = run_draft(worker, batch, steps, topk, nodes)
             flat = trees.flats[trees.index_for(batch)]

@@ -7,7 +7,7 @@ from dataclasses import fields
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from model_steps import STEPS, jagged_step_of, step_of
 
@@ -85,7 +85,6 @@ class Point:
     widths = st.lists(st.integers(1, 40), min_size=1, max_size=7)
 
 
-@settings(deadline=None)
 @given(step=steps, batch=Point.batch, context=Point.context, widths=Point.widths, extra=st.integers(1, 40))
 def test_a_deeper_tree_is_never_cheaper(
     step: ModelStep, batch: int, context: int, widths: list[int], extra: int
@@ -101,7 +100,6 @@ def test_a_deeper_tree_is_never_cheaper(
         assert after > before
 
 
-@settings(deadline=None)
 @given(
     step=steps,
     batch=Point.batch,
@@ -120,7 +118,6 @@ def test_a_wider_tree_is_never_cheaper(
     assert after >= before * (1 - 1e-12)
 
 
-@settings(deadline=None)
 @given(step=smooth_steps, nodes=st.integers(1, 64), batch=Point.batch, context=Point.context)
 def test_more_requests_nodes_or_context_never_cost_less(step: ModelStep, nodes: int, batch: int, context: int) -> None:
     widths = np.zeros(1, dtype=np.int64)

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from costs import FakeCost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,13 +16,8 @@ from treeopt.errors import InputError
 CELLS = {(1, 0): 6.0, (1, 1): 7.0, (1, 3): 9.0, (8, 0): 8.0, (8, 1): 10.0, (8, 3): 16.0, (32, 0): 20.0}
 
 
-class Kernels:
-    """1 s per token of the step, 0.5 s per drafter pass, 0.01 s per token of context; wider levels cost 0.1 s each."""
-
-    ridge_tokens = 7.0
-
-    def step_time_s(self, batch, nodes, depth, widths, context):
-        return 1.0 * batch * nodes + 0.5 * depth + 0.1 * widths.sum(axis=-1) + 0.01 * context
+# 1 s per token of the step, 0.5 s per drafter pass, 0.01 s per token of context; wider levels cost 0.1 s each.
+KERNELS = FakeCost(token_s=1.0, pass_s=0.5, context_s=0.01, drafted_s=0.1, ridge_tokens=7.0)
 
 
 def chain_s(cost, batch: int, K: int, context: int = 0) -> float:
@@ -50,8 +46,8 @@ def test_no_line_leads_from_plain_decoding_to_the_first_drafts() -> None:
     assert math.isinf(chain_s(TableStep(table=table, name="t"), 4, 1))
     assert math.isinf(chain_s(TableStep(table=table, name="t"), 4, 2))
     # The model carries K = 1 on from the step that drafts, not from the plain one.
-    carried = TableStep(table=table, name="t", carried_by=Kernels())
-    assert chain_s(carried, 4, 1) == pytest.approx(chain_s(Kernels(), 4, 1) * 16.61e-3 / chain_s(Kernels(), 4, 3))
+    carried = TableStep(table=table, name="t", carried_by=KERNELS)
+    assert chain_s(carried, 4, 1) == pytest.approx(chain_s(KERNELS, 4, 1) * 16.61e-3 / chain_s(KERNELS, 4, 3))
 
 
 def test_beyond_the_table_a_step_takes_for_ever(chains: ChainTable) -> None:
@@ -71,7 +67,7 @@ def test_a_batch_size_without_a_plain_step_is_refused(chains: ChainTable) -> Non
 
 
 def test_a_model_carries_a_chain_table_on_by_the_ratio_at_the_nearest_chain(chains: ChainTable) -> None:
-    model = Kernels()
+    model = KERNELS
     cost = TableStep(table=chains, name="t", carried_by=model)
     for (batch, K), seconds in CELLS.items():
         assert chain_s(cost, batch, K) == pytest.approx(seconds)
@@ -86,7 +82,7 @@ def test_a_model_carries_a_chain_table_on_by_the_ratio_at_the_nearest_chain(chai
 
 
 def test_a_model_carries_a_table_to_another_context(chains: ChainTable) -> None:
-    model = Kernels()
+    model = KERNELS
     cost = TableStep(table=chains, name="t", context=100, carried_by=model)
     assert chain_s(cost, 1, 1, context=100) == pytest.approx(7.0)
     longer = chain_s(model, 1, 1, context=500) / chain_s(model, 1, 1, context=100)
@@ -123,7 +119,7 @@ def test_an_additive_table_is_the_sum_of_its_parts() -> None:
         AdditiveTable(bias_s=5.0, batches=(1, 8), batch_s=(0.0, 3.0), tokens=(2, 24), token_s=(0.0, 15.0)),
     ],
 )
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     batch=st.integers(1, 40),
     widths=st.lists(st.integers(1, 3), min_size=1, max_size=5),
@@ -132,7 +128,7 @@ def test_an_additive_table_is_the_sum_of_its_parts() -> None:
 )
 def test_a_carried_table_never_gets_cheaper_as_a_level_widens(table, batch, widths, spare, level) -> None:
     """The contract of `StepCost`, at equal batch and nodes; a tree is no chain here."""
-    cost = TableStep(table=table, name="t", carried_by=Kernels())
+    cost = TableStep(table=table, name="t", carried_by=KERNELS)
     nodes = len(widths) + 1 + spare
     wider = [w + (i == level % len(widths)) for i, w in enumerate(widths)]
     times = cost.step_time_s(batch, nodes, len(widths), np.array([widths, wider]), 0)
@@ -148,7 +144,7 @@ def test_what_lies_outside_is_said(chains: ChainTable) -> None:
     assert alone.notes(batch=8, nodes=1, context=2048) == [
         "steps.csv was measured at context 300, and counts for 2048 unchanged"
     ]
-    carried = TableStep(table=chains, name="steps.csv", carried_by=Kernels())
+    carried = TableStep(table=chains, name="steps.csv", carried_by=KERNELS)
     assert "priced by the model" in carried.notes(batch=8, nodes=8, context=300)[0]
     assert "does not say at what context" in carried.notes(batch=8, nodes=1, context=300)[0]
     by_tokens = TableStep(table=TokenTable(tokens=(1, 8), step_s=(1.0, 2.0)), name="sps.json", context=300)

@@ -12,7 +12,7 @@ import numpy as np
 from treeopt.decode.batch import TreeBatch
 from treeopt.decode.draws import draw_siblings
 from treeopt.decode.rules import Rule, Siblings
-from treeopt.decode.verdicts import Evidence, Verdict
+from treeopt.decode.verdicts import AcceptedPaths, Verification
 from treeopt.tree import DraftTree
 
 Law = dict[tuple[int, ...], float]
@@ -146,7 +146,9 @@ def _fill(
 def step_law(rule: Rule, tree: DraftTree, text: tuple[int, ...], p: Next, q: Next, V: int) -> Law:
     """The exact law of what one step emits behind a text."""
     drafts = all_drafts(tree, text, p, q, rule.siblings, V)
-    evidence = Evidence(trees=drafts.trees, tokens=drafts.tokens, best=drafts.p.argmax(axis=2), p=drafts.p, q=drafts.q)
+    evidence = Verification(
+        trees=drafts.trees, tokens=drafts.tokens, best=drafts.p.argmax(axis=2), p=drafts.p, q=drafts.q
+    )
     law: Law = defaultdict(float)
 
     def run(draws: ScriptedDraws) -> None:
@@ -158,7 +160,7 @@ def step_law(rule: Rule, tree: DraftTree, text: tuple[int, ...], p: Next, q: Nex
     return dict(law)
 
 
-def emitted(verdict: Verdict, tokens: np.ndarray, i: int) -> tuple[int, ...]:
+def emitted(verdict: AcceptedPaths, tokens: np.ndarray, i: int) -> tuple[int, ...]:
     return (*(int(tokens[i, node]) for node in verdict.path[i, 1:] if node >= 0), int(verdict.token[i]))
 
 

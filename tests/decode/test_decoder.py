@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from treeopt.acceptance.replay import accepted_lengths, replay
 from treeopt.acceptance.trace import Trace
+from treeopt.collect.record import DecodedText, record_trace
 from treeopt.decode import decoder as decoder_module
 from treeopt.decode.cache import SlotCache
 from treeopt.decode.decoder import Decoder, Decoding, same_tree, tree_by_batch
 from treeopt.decode.drafters import FixedDrafter, LookupDrafter
-from treeopt.decode.record import Text, record_trace
 from treeopt.decode.reports import StepReport
 from treeopt.decode.rules import RULES, Rule, Siblings, rule_named
-from treeopt.decode.step import Step, tree_step
-from treeopt.decode.verdicts import Evidence, Verdict
+from treeopt.decode.step import ForwardBatch, tree_step
+from treeopt.decode.verdicts import AcceptedPaths, Verification
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
 
@@ -31,7 +31,7 @@ PLAIN = same_tree(DraftTree(()))
 PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8], [9], [3, 3, 3]]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 10_000),
     chosen=st.lists(trees(), min_size=4, max_size=4),
@@ -168,7 +168,7 @@ def test_accepted_lengths_are_those_of_the_recorded_trace(name: str, tree: Draft
     drafter = noisy(target)
     reports = list(Decoder(target, drafter, decoding=decoding).steps(PROMPTS, same_tree(tree), batch=3))
     written = continuations(reports)
-    texts = [Text(prompt, text) for prompt, text in zip(PROMPTS, written, strict=True)]
+    texts = [DecodedText(prompt, text) for prompt, text in zip(PROMPTS, written, strict=True)]
     trace = record_trace(texts, drafter, rule=rule, depth=5)
     lengths = accepted_lengths(trace.rank, tree)
     for request in range(len(PROMPTS)):
@@ -194,7 +194,7 @@ def decoded_by_phase(tree: DraftTree, *, depth: int, length: int) -> tuple[Trace
     drafter = noisy(target)
     decoder = Decoder(target, drafter, decoding=Decoding(max_new_tokens=length + 20))
     (text,) = decoder.generate([prompt], same_tree(tree))
-    trace = record_trace([Text(prompt, text[:length])], drafter, rule=rule_named("greedy"), depth=depth)
+    trace = record_trace([DecodedText(prompt, text[:length])], drafter, rule=rule_named("greedy"), depth=depth)
     tokens = steps = 0
     for phase in range(depth):
         root = phase
@@ -215,7 +215,9 @@ def test_replay_of_the_recorded_trace_counts_what_the_decoder_emits(tree: DraftT
 def test_a_trace_needs_a_rule_whose_acceptance_follows_from_the_token() -> None:
     for name in ("recursive-rejection", "typical"):
         with pytest.raises(InputError, match="no trace"):
-            record_trace([Text([1], [2, 3])], FixedDrafter([1], vocabulary_size=4), rule=rule_named(name), depth=1)
+            record_trace(
+                [DecodedText([1], [2, 3])], FixedDrafter([1], vocabulary_size=4), rule=rule_named(name), depth=1
+            )
 
 
 def test_a_lookup_drafter_records_the_ranks_that_it_drafts() -> None:
@@ -223,7 +225,7 @@ def test_a_lookup_drafter_records_the_ranks_that_it_drafts() -> None:
     drafter = LookupDrafter(vocabulary_size=16)
     decoder = Decoder(target, drafter, decoding=Decoding(max_new_tokens=40))
     reports = list(decoder.steps(PROMPTS, same_tree(BUSHY), batch=4))
-    texts = [Text(p, w) for p, w in zip(PROMPTS, continuations(reports), strict=True)]
+    texts = [DecodedText(p, w) for p, w in zip(PROMPTS, continuations(reports), strict=True)]
     trace = record_trace(texts, drafter, rule=rule_named("greedy"), depth=4)
     first = next(report for report in reports if report.kind == "verify")
     rows = trace.bounds[:-1]
@@ -239,12 +241,14 @@ def written(target: Any, **changes: Any) -> list[list[int]]:
     return decoder.generate(PROMPTS, same_tree(BUSHY), batch=4)
 
 
-def changed_step(change: Callable[[Step], Step]) -> Callable[..., Step]:
+def changed_step(change: Callable[[ForwardBatch], ForwardBatch]) -> Callable[..., ForwardBatch]:
     return lambda *args, **kwargs: change(tree_step(*args, **kwargs))
 
 
 @pytest.mark.parametrize("change", [causal, sequential, prefix_hidden])
-def test_mutant_steps_write_something_else(change: Callable[[Step], Step], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mutant_steps_write_something_else(
+    change: Callable[[ForwardBatch], ForwardBatch], monkeypatch: pytest.MonkeyPatch
+) -> None:
     target = toy(7)
     plain = [written_plainly(target, prompt, 24) for prompt in PROMPTS]
     assert written(target) == plain
@@ -263,7 +267,7 @@ def test_mutant_keys_and_values_left_in_place(compaction: str, monkeypatch: pyte
 
 
 def test_mutant_gathering_from_the_node_itself() -> None:
-    def judge(evidence: Evidence, draws: Any) -> Verdict:
+    def judge(evidence: Verification, draws: Any) -> AcceptedPaths:
         trees, best = evidence.trees, evidence.best
         assert best is not None
         if not trees.children.shape[2]:
@@ -278,7 +282,7 @@ def test_mutant_gathering_from_the_node_itself() -> None:
 
 
 def test_mutant_bonus_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    def emissions(verdict: Verdict, tokens: np.ndarray) -> list[tuple[int, ...]]:
+    def emissions(verdict: AcceptedPaths, tokens: np.ndarray) -> list[tuple[int, ...]]:
         return [(int(tokens[b, 0]), *found) for b, found in enumerate(kept(verdict, tokens))]
 
     kept = decoder_module.emissions

@@ -10,7 +10,7 @@ from treeopt.decode import rejection, rules
 from treeopt.decode.batch import TreeBatch
 from treeopt.decode.draws import RandomDraws
 from treeopt.decode.rules import RULES, Rule, rule_named
-from treeopt.decode.verdicts import Evidence, Verdict, end_at
+from treeopt.decode.verdicts import AcceptedPaths, Verification, end_at
 from treeopt.errors import UnknownNameError
 from treeopt.tree import DraftTree
 
@@ -95,8 +95,8 @@ def from_itself(trees: TreeBatch, values: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("rule", SAMPLING, ids=named)
 def test_mutant_probability_gathered_from_the_node_itself(rule: Rule) -> None:
-    def judge(evidence: Evidence, draws: RandomDraws) -> Verdict:
-        shifted = Evidence(
+    def judge(evidence: Verification, draws: RandomDraws) -> AcceptedPaths:
+        shifted = Verification(
             trees=evidence.trees,
             tokens=evidence.tokens,
             p=None if evidence.p is None else from_itself(evidence.trees, evidence.p),
@@ -110,18 +110,18 @@ def test_mutant_probability_gathered_from_the_node_itself(rule: Rule) -> None:
 
 
 def test_mutant_bonus_counted_twice() -> None:
-    def judge(evidence: Evidence, draws: RandomDraws) -> Verdict:
+    def judge(evidence: Verification, draws: RandomDraws) -> AcceptedPaths:
         path, token = rule_named("target-sample").judge(evidence, draws)
         doubled = np.concatenate([path[:, :1], path], axis=1)  # the root, emitted as the last bonus, comes again
-        return Verdict(doubled, token)
+        return AcceptedPaths(doubled, token)
 
     mutant = Rule(name="target-sample", siblings=rules.Siblings.BEST, judge=judge)
     p, q = table(1, 3), table(101, 3)
     assert largest_error(output_law(mutant, BUSHY, p, q, 3, length=2), target_law(p, 3, 2)) > 1e-2
 
 
-def verdict_of(name: str, tree: DraftTree, tokens: list[int], **arrays: np.ndarray) -> Verdict:
-    evidence = Evidence(trees=TreeBatch.of([tree]), tokens=np.array([tokens]), **arrays)
+def verdict_of(name: str, tree: DraftTree, tokens: list[int], **arrays: np.ndarray) -> AcceptedPaths:
+    evidence = Verification(trees=TreeBatch.of([tree]), tokens=np.array([tokens]), **arrays)
     return rule_named(name).judge(evidence, RandomDraws(np.random.default_rng(0)))
 
 
@@ -151,7 +151,7 @@ def test_requests_with_different_trees() -> None:
     tokens = np.array([[9, 5, 6, 7, 8], [9, -1, -1, -1, -1], [9, 5, 8, 3, -1]])
     best = np.array([[5, 8, 1, 2, 3], [4, 0, 0, 0, 0], [5, 8, 3, 1, 0]])
     verdict = rule_named("greedy").judge(
-        Evidence(trees=trees, tokens=tokens, best=best), RandomDraws(np.random.default_rng(0))
+        Verification(trees=trees, tokens=tokens, best=best), RandomDraws(np.random.default_rng(0))
     )
     assert verdict.path.tolist() == [[0, 1, 4, -1], [0, -1, -1, -1], [0, 1, 2, 3]]
     assert verdict.token.tolist() == [3, 4, 1]
@@ -173,7 +173,7 @@ def test_typical_by_hand() -> None:
 def test_an_end_token_on_the_path_ends_it() -> None:
     tree = DraftTree.chain(3)
     tokens = np.array([[2, 5, 2, 7], [2, 5, 6, 7], [2, 5, 6, 7]])
-    verdict = Verdict(np.array([[0, 1, 2, 3], [0, 1, 2, 3], [0, 1, -1, -1]]), np.array([8, 2, 2]))
+    verdict = AcceptedPaths(np.array([[0, 1, 2, 3], [0, 1, 2, 3], [0, 1, -1, -1]]), np.array([8, 2, 2]))
     ended = end_at(verdict, tokens, frozenset({2}))
     assert ended.path.tolist() == [[0, 1, 2, -1], [0, 1, 2, 3], [0, 1, -1, -1]]  # the root's own 2 does not count
     assert ended.token.tolist() == [-1, 2, 2]

@@ -56,10 +56,10 @@ def test_twenty_prompts_are_written_as_plain_decoding_writes_them() -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     from treeopt.acceptance.replay import accepted_lengths
+    from treeopt.collect.record import DecodedText, record_trace
     from treeopt.decode.decoder import Decoder, Decoding, same_tree
     from treeopt.decode.drafters import LookupDrafter, ModelDrafter
     from treeopt.decode.hf import HuggingFaceModel
-    from treeopt.decode.record import Text, record_trace
     from treeopt.decode.rules import rule_named
 
     model = HuggingFaceModel.load(str(smollm2()), device="cpu")
@@ -81,7 +81,7 @@ def test_twenty_prompts_are_written_as_plain_decoding_writes_them() -> None:
                 written[request].extend(tokens)
         assert written == expected
     assert sum(sum(report.accepted) for report in reports) > 30  # drafts of the first 26 layers are often right
-    trace = record_trace([Text(prompts[0], expected[0])], early, rule=rule_named("greedy"), depth=3)
+    trace = record_trace([DecodedText(prompts[0], expected[0])], early, rule=rule_named("greedy"), depth=3)
     mine = [r.accepted[r.requests.index(0)] for r in reports if r.kind == "verify" and 0 in r.requests]
     row, lengths = 0, accepted_lengths(trace.rank, TREE)
     for accepted in mine:

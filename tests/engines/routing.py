@@ -10,7 +10,7 @@ from treeopt.engines.schedule import DraftSchedule
 from treeopt.engines.source import parse_source
 from treeopt.engines.vllm import VLLM
 
-VLLM_SCHEDULE: Final = next(form for form in VLLM.supports[0].formats if form.name == "schedule")
+VLLM_SCHEDULE: Final = next(form for form in VLLM.formats if form.name == "schedule")
 
 
 def key_at(batch: int, keys: Sequence[int], captured: Sequence[int]) -> int:

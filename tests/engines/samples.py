@@ -6,15 +6,15 @@ import json
 
 from shared import SHARED
 
-from treeopt.acceptance.dynamic_tree import Triple
-from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep
+from treeopt.draft_family import OFF, DynamicTree
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.tree import DraftTree
 
 chain = DraftTree.chain
 # K = 4 for 1-4, K = 2 for 5-16, off from 17.
 INTENT = DraftSchedule(steps=(ScheduleStep(1, chain(4)), ScheduleStep(5, chain(2)), ScheduleStep(17, OFF)), covers=256)
 CHAIN = DraftSchedule.constant(chain(4))
-TRIPLE = DraftSchedule.constant(Triple(3, 4, 12))
+TRIPLE = DraftSchedule.constant(DynamicTree(3, 4, 12))
 BINARY = DraftSchedule.constant(DraftTree.from_widths([2, 2]))
 # EAGLE-1's hand-made tree (SafeAILab/EAGLE, choices.py): ranks below 4, children by depth 4, 2-1-1, ...
 EAGLE = DraftSchedule.constant(

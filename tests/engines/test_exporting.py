@@ -6,14 +6,14 @@ import pytest
 from engines.conftest import Part, Planned
 from engines.samples import BINARY, CHAIN, EAGLE, INTENT, TRIPLE, chain
 
+from treeopt.draft_family import OFF, chain_length, has_leading_parents
 from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.importing import import_file
 from treeopt.engines.registry import ENGINES, find_engine
-from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.errors import InputError
 from treeopt.plan.plan import Plan
-from treeopt.solve.families import has_leading_parents
 from treeopt.tree import DraftTree
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -36,7 +36,9 @@ CASES = {
 def test_golden_files(case: str, engine: str) -> None:
     """Byte by byte what was read through and found right, and it reads back."""
     target = find_engine(engine)
-    setup = Setup(drafter="eagle" if target.engine.name in ("vllm", "mlc") else "eagle3", draft_model="org/drafter")
+    named = "eagle" if target.engine.name in ("vllm", "mlc") or "eagle3" not in target.kinds else "eagle3"
+    drafter = named if named in target.kinds or not target.kinds else target.usual_drafter
+    setup = Setup(drafter=drafter, draft_model="org/drafter")
     found = export(CASES[case][0], target, setup)
     name = f"{case}-{engine.replace('==', '-')}{Path(found.written.file_name).suffix}"
     assert found.written.content == (GOLDEN / name).read_text()
@@ -89,18 +91,32 @@ def test_off_is_written_by_the_format_that_can_be_off(planned: Planned) -> None:
     assert "the engine cannot be off" in never.notes[0]
 
 
-def test_another_drafter_than_the_plan_was_made_for_is_said(planned: Planned) -> None:
-    plan = planned(Part(1, 8, chain(2), 400.0, 2, 400.0, 100.0))
-    for engine, kind, said in (
-        ("tgi", "eagle", True),
-        ("tgi", "medusa", False),
-        ("medusa", "eagle3", True),
-        ("mlc", "model:llama", False),
-        ("paths", "mtp", False),
-        ("llamacpp", "eagle", True),
-    ):
-        notes = export(plan, find_engine(engine), Setup(drafter=kind)).notes
-        assert any(note.endswith(f", not {kind.partition(':')[0]}") for note in notes) == said, engine
+@pytest.mark.parametrize(
+    ("engine", "kind", "runs"),
+    [
+        ("tgi", "eagle", False),
+        ("tgi", "medusa", True),
+        ("medusa", "eagle3", False),
+        ("mlc", "model:llama", True),
+        ("paths", "mtp", True),
+        ("llamacpp", "eagle", False),
+        ("sglang", "medusa", False),
+        ("sglang", "ngram", True),
+        ("transformers", "ngram", True),
+        ("vllm==0.10.2", "mtp", False),
+        ("vllm==0.11.0", "mtp", True),
+    ],
+)
+def test_a_drafter_that_an_engine_lacks_is_refused(planned: Planned, engine: str, kind: str, runs: bool) -> None:
+    plan, target = planned(Part(1, 8, chain(2), 400.0, 2, 400.0, 100.0)), find_engine(engine)
+    if runs:
+        assert export(plan, target, Setup(drafter=kind)).written.content
+        return
+    with pytest.raises(InputError, match=f"{kind}|from 0.11.0") as caught:
+        export(plan, target, Setup(drafter=kind))
+    assert caught.value.hint
+    word = {"vllm==0.10.2": "deepseek_mtp", "llamacpp": "draft-simple"}.get(engine, "medusa")
+    assert export(plan, target, Setup(drafter=kind, method=word)).written.content  # who names one knows it
 
 
 @pytest.mark.parametrize(
@@ -111,7 +127,7 @@ def test_another_drafter_than_the_plan_was_made_for_is_said(planned: Planned) ->
         ("trtllm", "Eagle3"),
         ("lmdeploy", "eagle3"),
         ("mlc", "eagle"),
-        ("llamacpp", None),
+        ("llamacpp", "draft-simple"),
         ("tgi", None),
         ("speculators", None),
         ("medusa", None),
@@ -126,13 +142,13 @@ def test_a_drafter_is_said_to_be_assumed_where_one_is(engine: str, word: str | N
 
     said = [f"the drafter is not known, {word} is assumed: name another with --method"]
     assert assumed() == (said if word else [])
-    assert assumed(method="EAGLE") == assumed(drafter="eagle") == []
+    assert assumed(drafter=find_engine(engine).usual_drafter) == []
 
 
 def test_a_drafter_that_an_engine_cannot_name() -> None:
-    with pytest.raises(InputError, match=r"^unknown drafter for LMDeploy 'medusa'$") as caught:
+    with pytest.raises(InputError, match=r"^LMDeploy 0\.18\.0 runs no medusa drafter$") as caught:
         export(CHAIN, find_engine("lmdeploy"), Setup(drafter="medusa"))
-    assert caught.value.hint.endswith("known: eagle, eagle3, mtp; or name it with --method")
+    assert caught.value.hint.startswith("it runs eagle, eagle3, mtp, dflash; ")
     own = export(CHAIN, find_engine("lmdeploy"), Setup(drafter="medusa", method="their-own"))
     assert '"method": "their-own"' in str(own.written.content)
 
@@ -151,7 +167,8 @@ def test_a_real_plan_goes_to_every_engine(real_plan: Plan) -> None:
             engine.name == "eagle1" and not has_leading_parents(real_plan.bucket_for(1).tree)
         ):
             continue  # binary, or a tree that EAGLE-1 drafts wrongly
-        found = export(real_plan, find_engine(engine.name), Setup(drafter="eagle"), batch=1)
+        target = find_engine(engine.name)
+        found = export(real_plan, target, Setup(drafter=target.usual_drafter), batch=1)
         kept = found.schedule.only == real_plan.bucket_for(1).tree
         assert kept == (found.losses == ())
         assert found.written.content
@@ -159,8 +176,11 @@ def test_a_real_plan_goes_to_every_engine(real_plan: Plan) -> None:
 
 
 def test_what_is_said_beside_the_file() -> None:
-    found = export(CHAIN, find_engine("vllm==0.24.0"), Setup())
-    assert any("checked with vLLM 0.32.0, not with 0.24.0" in note for note in found.notes)
+    found = export(CHAIN, find_engine("vllm==0.34.0"), Setup())
+    assert any("checked with vLLM 0.33.0, not with 0.34.0" in note for note in found.notes)
+    assert not any("checked" in note for note in export(CHAIN, find_engine("vllm==0.24.0"), Setup()).notes)
+    trtllm = export(CHAIN, find_engine("trtllm"), Setup())
+    assert any("known from the documentation of TensorRT-LLM 1.4.0rc4 only" in note for note in trtllm.notes)
     assert any("--method" in note for note in found.notes)
     assert not any("--method" in note for note in export(CHAIN, find_engine("vllm"), Setup(drafter="eagle3")).notes)
     only = export(INTENT, find_engine("vllm"), Setup(), batch=6)

@@ -4,10 +4,9 @@ import pytest
 from engines.conftest import Part, Planned
 from engines.samples import EAGLE, chain
 
-from treeopt.acceptance.dynamic_tree import SGLANG
+from treeopt.draft_family import OFF, SGLANG, Chains, DynamicTrees, StaticTrees, chain_length
 from treeopt.engines.fitting import fit_plan, fit_schedule
-from treeopt.engines.limits import ChainLimits, TreeLimits, TripleLimits
-from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
 
@@ -19,7 +18,7 @@ PARTS = (
     Part(5, 16, chain(2), 800.0, 2, 800.0, 500.0),
     Part(17, 64, OFF, 1000.0, 1, 900.0, 1000.0),
 )
-SCHEDULES = ChainLimits(per_batch=True, may_be_off=True)
+SCHEDULES = Chains(per_batch=True, may_be_off=True)
 
 
 def steps(schedule: DraftSchedule) -> list[tuple[int, int | None]]:
@@ -49,41 +48,41 @@ def test_off_where_asked(planned: Planned) -> None:
 
 
 def test_engines_that_cannot_be_off(planned: Planned) -> None:
-    fitted = fit_plan(planned(*PARTS), ChainLimits(per_batch=True), allow_off=True)
+    fitted = fit_plan(planned(*PARTS), Chains(per_batch=True), allow_off=True)
     assert steps(fitted.schedule) == [(1, 4), (5, 2), (17, 1)]
 
 
 def test_nothing_to_export(planned: Planned) -> None:
     plan = planned(PARTS[2])
-    for limits in (SCHEDULES, ChainLimits(), TripleLimits(rule=SGLANG), TreeLimits(min_depth=1)):
+    for limits in (SCHEDULES, Chains(), DynamicTrees(rule=SGLANG), StaticTrees(min_depth=1)):
         with pytest.raises(InputError, match="the plan does not speculate at batch 17-64"):
             fit_plan(plan, limits)
         with pytest.raises(InputError, match="nothing is drafted"):
             fit_schedule(DraftSchedule.constant(OFF), limits)
-    assert fit_plan(plan, TreeLimits()).schedule.only == OFF
+    assert fit_plan(plan, StaticTrees()).schedule.only == OFF
 
 
 def test_one_setting_for_several_buckets(planned: Planned) -> None:
     plan = planned(*PARTS)
     with pytest.raises(InputError, match="the plan has several: batch 1-4, batch 5-16, batch 17-64") as caught:
-        fit_plan(plan, ChainLimits())
+        fit_plan(plan, Chains())
     assert caught.value.hint == "add --batch B"
-    fitted = fit_plan(plan, ChainLimits(), batch=3)
+    fitted = fit_plan(plan, Chains(), batch=3)
     assert fitted.schedule.only == chain(4)
     assert any("chosen for batch 1-4" in note for note in fitted.notes)
 
 
 def test_trees_that_fit_are_kept(planned: Planned) -> None:
     plan = planned(*PARTS)
-    fitted = fit_plan(plan, TreeLimits(max_ranks=10), batch=1)
+    fitted = fit_plan(plan, StaticTrees(max_ranks=10), batch=1)
     assert (fitted.schedule.only, fitted.losses) == (TREE, ())
     with pytest.raises(InputError, match=r"the tree of batch 1-4 does not fit: \[3\] has a rank of 3") as caught:
-        fit_plan(plan, TreeLimits(max_ranks=3, max_depth=9), batch=1)
+        fit_plan(plan, StaticTrees(max_ranks=3, max_depth=9), batch=1)
     assert "search with --max-ranks 3 --max-depth 9" in caught.value.hint
 
 
 def test_a_static_tree_is_no_triple(planned: Planned) -> None:
-    fitted = fit_plan(planned(PARTS[0]), TripleLimits(rule=SGLANG))
+    fitted = fit_plan(planned(PARTS[0]), DynamicTrees(rule=SGLANG))
     assert fitted.schedule.only == chain(4)
     assert [x.share for x in fitted.losses] == [pytest.approx(0.25)]
 
@@ -95,7 +94,7 @@ def test_smaller_batches_get_the_first_drafts(planned: Planned) -> None:
 
 
 def test_no_longer_chain_after_the_first(planned: Planned) -> None:
-    limits = ChainLimits(per_batch=True, may_be_off=True, longest_first=True)
+    limits = Chains(per_batch=True, may_be_off=True, longest_first=True)
     rising = planned(Part(1, 4, chain(2), 400.0, 2, 400.0, 100.0), Part(5, 16, SMALL, 800.0, 3, 700.0, 500.0))
     fitted = fit_plan(rising, limits)
     assert steps(fitted.schedule) == [(1, 2)]
@@ -106,7 +105,7 @@ def test_no_longer_chain_after_the_first(planned: Planned) -> None:
 
 
 def test_capped_chains_have_no_price(planned: Planned) -> None:
-    fitted = fit_plan(planned(PARTS[0]), ChainLimits(max_length=3))
+    fitted = fit_plan(planned(PARTS[0]), Chains(max_length=3))
     assert fitted.schedule.only == chain(3)
     assert [x.share for x in fitted.losses] == [None]
 
@@ -115,6 +114,6 @@ def test_schedules_are_taken_as_they_are() -> None:
     schedule = DraftSchedule(steps=(ScheduleStep(1, chain(4)), ScheduleStep(5, OFF)))
     assert fit_schedule(schedule, SCHEDULES).schedule == schedule
     with pytest.raises(InputError, match="batch 5 and up: it cannot be told to draft nothing"):
-        fit_schedule(schedule, ChainLimits(per_batch=True))
+        fit_schedule(schedule, Chains(per_batch=True))
     with pytest.raises(InputError, match="change with the batch size"):
-        fit_schedule(schedule, ChainLimits())
+        fit_schedule(schedule, Chains())

@@ -8,11 +8,14 @@ from engines.conftest import Read
 from engines.samples import BINARY, CHAIN, EAGLE, INTENT, TRIPLE, chain
 from hypothesis import given
 from hypothesis import strategies as st
+from shared import SHARED, needs_shared
 
-from treeopt.acceptance.dynamic_tree import Triple
+from treeopt.acceptance.prompt_lookup import PromptLookup, parse_lookup
+from treeopt.draft_family import OFF, Chains, DynamicTree
+from treeopt.engines.format import Engine, Format, Setup
 from treeopt.engines.importing import import_file, load_drafts, parse_spec
-from treeopt.engines.registry import find_engine
-from treeopt.engines.schedule import OFF
+from treeopt.engines.registry import ENGINES, EngineAt, find_engine
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.errors import InputError, TreeoptError
 from treeopt.plan.plan import Plan
 
@@ -25,11 +28,11 @@ Refused = Callable[..., None]
         ("none", OFF),
         ("chain:0", OFF),
         ("chain:7", chain(7)),
-        ("sglang:3,4,16", Triple(3, 4, 16)),
-        ("sglang:3, 4, 16", Triple(3, 4, 16)),
+        ("sglang:3,4,16", DynamicTree(3, 4, 16)),
+        ("sglang:3, 4, 16", DynamicTree(3, 4, 16)),
         ("sglang:3,1,4", chain(3)),
-        ("trtllm:6,10,60", Triple(6, 10, 61)),  # the root is not counted
-        ("openvino:3,2,10", Triple(3, 2, 11)),
+        ("trtllm:6,10,60", DynamicTree(6, 10, 61)),  # the root is not counted
+        ("openvino:3,2,10", DynamicTree(3, 2, 11)),
     ],
 )
 def test_a_few_words(text: str, draft: object) -> None:
@@ -94,7 +97,7 @@ def test_each_file_is_found_by_its_shape(read: Read, tmp_path: Path) -> None:
 
 
 def test_the_named_engine_must_have_the_shape(refused: Refused) -> None:
-    refused("[[0], [1]]", "vllm", "not what vLLM 0.32.0 loads", "one chain length")
+    refused("[[0], [1]]", "vllm", "not what vLLM 0.33.0 loads", "one chain length")
     refused('{"num_speculative_tokens": 2, "speculative_token_tree": "[(0,), (1,)]"}', "vllm==0.21.0", "not what vLLM")
     refused("{}", None, "nothing in it is known")
     refused("just words", None, "nothing in it is known")
@@ -137,3 +140,41 @@ def test_any_file_is_read_or_refused(
     except TreeoptError as error:
         hint = error.hint
     assert start == 1 or hint
+
+
+@needs_shared
+@pytest.mark.parametrize(
+    ("name", "engine", "length", "drafter"),
+    [("trt_mtp.yaml", "TensorRT-LLM", 3, "mtp"), ("sglang_dflash_cmd.txt", "SGLang", 15, "dflash")],
+)
+def test_settings_as_people_posted_them(name: str, engine: str, length: int, drafter: str) -> None:
+    found = import_file(SHARED / "data" / "faults" / name)
+    assert (found.engine.title, found.drafter) == (engine, drafter)
+    assert found.schedule.only == chain(length)  # a block of 16 is 15 drafts and the token before them
+
+
+KINDS = [(e, f, kind) for e in ENGINES for f in e.formats for kind in f.drafters.words if e.name != "sequoia"]
+
+
+@pytest.mark.parametrize(("engine", "form", "kind"), KINDS, ids=lambda v: getattr(v, "name", v))
+def test_what_is_exported_is_read_back_with_its_drafter(
+    engine: Engine, form: Format, kind: str, tmp_path: Path
+) -> None:
+    """In every format of every engine, by every drafter; where the file names no drafter, none is read."""
+    word, release = form.drafters.words[kind], form.since or engine.newest
+    release = max(release, word.since or release)
+    per_batch = isinstance(form.limits, Chains) and form.limits.per_batch
+    schedule = DraftSchedule(steps=(ScheduleStep(1, chain(3)), ScheduleStep(9, chain(2)))) if per_batch else CHAIN
+    setup = Setup(drafter=kind, release=release, lookup=PromptLookup(rule="treeopt", shortest=1, longest=4))
+    written = form.write(schedule, setup, word)
+    text = str(written.content)
+    path = tmp_path / "file"
+    path.write_text(written.launch if text.startswith("--") else text)
+    target = EngineAt(engine, engine.checked, release, (form,))
+    found = import_file(path, target)
+    assert all(found.schedule.at(batch) == schedule.at(batch) for batch in (1, 8, 9, 256))
+    named = word.text and word.text in path.read_text()
+    runs = found.drafter is not None and found.drafter.startswith(kind)
+    assert runs if named else found.drafter is None or runs
+    lookup = parse_lookup(found.drafter or "")
+    assert lookup is None or lookup.longest == 4 or engine.name == "sglang"  # SGLang's trie has no longest run

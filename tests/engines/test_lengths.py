@@ -9,11 +9,11 @@ import pytest
 from engines.conftest import Read
 from engines.samples import BINARY, CHAIN, EAGLE, INTENT, chain
 
-from treeopt.acceptance.dynamic_tree import Triple
+from treeopt.draft_family import DynamicTree, chain_length
 from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine
-from treeopt.engines.schedule import DraftSchedule, chain_length
+from treeopt.engines.schedule import DraftSchedule
 from treeopt.errors import InputError
 
 Refused = Callable[..., None]
@@ -39,7 +39,10 @@ def test_one_length(engine: str, read: Read) -> None:
 
 
 def test_what_is_written() -> None:
-    assert content(CHAIN, "llamacpp") == "--spec-draft-n-max 4 --spec-draft-n-min 0 --spec-draft-p-min 0"
+    assert (
+        content(CHAIN, "llamacpp")
+        == "--spec-type draft-simple --spec-draft-n-max 4 --spec-draft-n-min 0 --spec-draft-p-min 0"
+    )
     assert content(CHAIN, "tgi") == "--speculate 4"
     assert json.loads(content(CHAIN, "transformers")) == {
         "num_assistant_tokens": 4,
@@ -63,7 +66,6 @@ def test_llama_cpp_is_told_the_kind_of_drafter() -> None:
     assert launch("mtp").startswith("llama-server -m M --spec-type draft-mtp --spec-draft-n-max 4")
     assert launch("eagle3").startswith("llama-server -m M -md D --spec-type draft-eagle3 ")
     assert launch("model:llama-3.2-1b").startswith("llama-server -m M -md D --spec-type draft-simple ")
-    assert "--spec-type" not in launch(None)
     # The user's word counts, whatever the plan was made for.
     assert launch("mtp", "draft-simple").startswith("llama-server -m M -md D --spec-type draft-simple ")
     assert launch("model", "draft-mtp").startswith("llama-server -m M --spec-type draft-mtp ")
@@ -79,7 +81,9 @@ def test_transformers_takes_it() -> None:
 @pytest.mark.parametrize(
     ("text", "engine", "length"),
     [
-        ("llama-server -m M -md D --draft-max 8 --draft-min 1", None, 8),
+        ("llama-server -m M -md D --spec-draft-n-max 8 --spec-draft-n-min 1", None, 8),
+        ("llama-server -m M --spec-type ngram-simple --spec-ngram-simple-size-m 6", None, 6),
+        ('{"prompt_lookup_num_tokens": 7}', None, 7),
         ("text-generation-launcher --model-id M --speculate 3", None, 3),
         ('{"num_assistant_tokens": 20, "num_assistant_tokens_schedule": "heuristic"}', None, 20),
         ('{"num_assistant_tokens": 5}', "transformers", 5),
@@ -94,7 +98,7 @@ def test_as_users_write_it(read: Read, text: str, engine: str | None, length: in
 
 
 def test_openvino_trees(read: Read) -> None:
-    assert json.loads(content(DraftSchedule.constant(Triple(3, 2, 11)), "openvino")) == {
+    assert json.loads(content(DraftSchedule.constant(DynamicTree(3, 2, 11)), "openvino")) == {
         "tree_depth": 3,
         "branching_factor": 2,
         "num_assistant_tokens": 10,

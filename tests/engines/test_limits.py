@@ -7,32 +7,43 @@ from engines.samples import EAGLE, chain, shared_trees
 from oracles import all_trees
 from shared import needs_shared
 
-from treeopt.acceptance.dynamic_tree import OPENVINO, SGLANG, TENSORRT_LLM, Triple, TripleRule
-from treeopt.engines.limits import ChainLimits, TreeLimits, TripleLimits, as_triple
-from treeopt.engines.schedule import OFF
-from treeopt.solve.families import has_leading_parents, is_uniform
+from treeopt.draft_family import (
+    OFF,
+    OPENVINO,
+    SGLANG,
+    TENSORRT_LLM,
+    Chains,
+    DynamicTree,
+    DynamicTreeRule,
+    DynamicTrees,
+    StaticTrees,
+    UniformTrees,
+    as_dynamic_tree,
+    has_leading_parents,
+    is_uniform,
+)
 from treeopt.tree import DraftTree
 
 
 @pytest.mark.parametrize(
     ("limits", "paths", "word"),
     [
-        (TreeLimits(max_ranks=10), [[9]], "better-ranked sibling"),
-        (TreeLimits(max_ranks=10, rank_gaps=True), [[10]], "rank of 10"),
-        (TreeLimits(max_ranks=10, rank_gaps=True), [[9]], None),
-        (TreeLimits(max_depth=2), [[0], [0, 0], [0, 0, 0]], "3 deep"),
-        (TreeLimits(min_depth=2), [[0], [1]], "1 deep"),
-        (TreeLimits(max_expanded=1), [[0], [1], [0, 0], [1, 0]], "2 nodes of one depth"),
-        (TreeLimits(max_expanded=2), [[0], [1], [0, 0], [1, 0]], None),
-        (TreeLimits(uniform=True), [[0], [1], [0, 0]], "different numbers"),
-        (TreeLimits(uniform=True), [[0], [1], [0, 0], [1, 0]], None),
-        (TreeLimits(equal_widths=True), [[0], [1], [0, 0], [1, 0]], "changes with the depth"),
-        (TreeLimits(equal_widths=True), [[0], [0, 0]], None),
-        (TreeLimits(), [[0], [1], [0, 1]], "better-ranked sibling"),
-        (TreeLimits(rank_gaps=True), [[0], [1], [0, 1]], None),
+        (StaticTrees(max_ranks=10), [[9]], "better-ranked sibling"),
+        (StaticTrees(max_ranks=10, rank_gaps=True), [[10]], "rank of 10"),
+        (StaticTrees(max_ranks=10, rank_gaps=True), [[9]], None),
+        (StaticTrees(max_depth=2), [[0], [0, 0], [0, 0, 0]], "3 deep"),
+        (StaticTrees(min_depth=2), [[0], [1]], "1 deep"),
+        (StaticTrees(max_expanded=1), [[0], [1], [0, 0], [1, 0]], "2 nodes of one depth"),
+        (StaticTrees(max_expanded=2), [[0], [1], [0, 0], [1, 0]], None),
+        (UniformTrees(), [[0], [1], [0, 0]], "different numbers"),
+        (UniformTrees(), [[0], [1], [0, 0], [1, 0]], None),
+        (UniformTrees(equal_widths=True), [[0], [1], [0, 0], [1, 0]], "changes with the depth"),
+        (UniformTrees(equal_widths=True), [[0], [0, 0]], None),
+        (StaticTrees(), [[0], [1], [0, 1]], "better-ranked sibling"),
+        (StaticTrees(rank_gaps=True), [[0], [1], [0, 1]], None),
     ],
 )
-def test_static_trees(limits: TreeLimits, paths: list[list[int]], word: str | None) -> None:
+def test_static_trees(limits: StaticTrees | UniformTrees, paths: list[list[int]], word: str | None) -> None:
     reason = limits.refusal(DraftTree(tuple(tuple(p) for p in paths)))
     assert reason is None if word is None else word in (reason or "")
 
@@ -64,13 +75,13 @@ def test_parents_with_grandchildren_come_first(paths: list[list[int]], leading: 
 @pytest.mark.parametrize(
     ("limits", "length", "word"),
     [
-        (ChainLimits(), 4, None),
-        (ChainLimits(), 0, "draft nothing"),
-        (ChainLimits(may_be_off=True), 0, None),
-        (ChainLimits(max_length=3), 4, "longer than 3"),
+        (Chains(), 4, None),
+        (Chains(), 0, "draft nothing"),
+        (Chains(may_be_off=True), 0, None),
+        (Chains(max_length=3), 4, "longer than 3"),
     ],
 )
-def test_chains(limits: ChainLimits, length: int, word: str | None) -> None:
+def test_chains(limits: Chains, length: int, word: str | None) -> None:
     reason = limits.refusal(chain(length))
     assert reason is None if word is None else word in (reason or "")
     assert "no chain" in (limits.refusal(DraftTree(((0,), (1,)))) or "")
@@ -79,32 +90,32 @@ def test_chains(limits: ChainLimits, length: int, word: str | None) -> None:
 @pytest.mark.parametrize(
     ("rule", "triple", "fits"),
     [
-        (SGLANG, Triple(3, 4, 37), True),  # 4 + 2 x 16 candidates and the root
-        (SGLANG, Triple(3, 4, 38), False),
-        (SGLANG, Triple(3, 1, 4), True),
-        (SGLANG, Triple(3, 1, 5), False),
-        (TENSORRT_LLM, Triple(3, 4, 13), True),  # 3 x 4 and the root
-        (TENSORRT_LLM, Triple(3, 4, 14), False),
-        (TENSORRT_LLM, Triple(3, 4, 3), False),
-        (OPENVINO, Triple(3, 2, 11), True),  # 2 + 2 x 4 and the root
-        (OPENVINO, Triple(3, 2, 12), False),
+        (SGLANG, DynamicTree(3, 4, 37), True),  # 4 + 2 x 16 candidates and the root
+        (SGLANG, DynamicTree(3, 4, 38), False),
+        (SGLANG, DynamicTree(3, 1, 4), True),
+        (SGLANG, DynamicTree(3, 1, 5), False),
+        (TENSORRT_LLM, DynamicTree(3, 4, 13), True),  # 3 x 4 and the root
+        (TENSORRT_LLM, DynamicTree(3, 4, 14), False),
+        (TENSORRT_LLM, DynamicTree(3, 4, 3), False),
+        (OPENVINO, DynamicTree(3, 2, 11), True),  # 2 + 2 x 4 and the root
+        (OPENVINO, DynamicTree(3, 2, 12), False),
     ],
 )
-def test_dynamic_trees(rule: TripleRule, triple: Triple, fits: bool) -> None:
-    assert (TripleLimits(rule=rule).refusal(triple) is None) is fits
+def test_dynamic_trees(rule: DynamicTreeRule, triple: DynamicTree, fits: bool) -> None:
+    assert (DynamicTrees(rule=rule).refusal(triple) is None) is fits
 
 
 def test_a_chain_is_a_triple_and_a_static_tree_is_none() -> None:
-    limits = TripleLimits(rule=SGLANG)
-    assert as_triple(chain(3)) == Triple(3, 1, 4)
+    limits = DynamicTrees(rule=SGLANG)
+    assert as_dynamic_tree(chain(3)) == DynamicTree(3, 1, 4)
     assert limits.refusal(chain(3)) is None
     assert "draft nothing" in (limits.refusal(OFF) or "")
     assert "static" in (limits.refusal(EAGLE.only) or "")  # type: ignore[arg-type]
 
 
-def numbered_by_sglang(topk: int) -> TreeLimits:
+def numbered_by_sglang(topk: int) -> StaticTrees:
     """topk guesses for each of topk expanded nodes per level (sglang 0.5.23, `spec_utils.py`)."""
-    return TreeLimits(max_ranks=topk, max_expanded=topk, rank_gaps=True, min_depth=1)
+    return StaticTrees(max_ranks=topk, max_expanded=topk, rank_gaps=True, min_depth=1)
 
 
 @needs_shared

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from treeopt.engines.format import Engine, is_within
+from treeopt.engines.format import Engine
 from treeopt.engines.registry import ENGINES, find_engine
-from treeopt.engines.release import Release, Wanted, parse_release, parse_wanted
+from treeopt.engines.release import Release, WantedEngine, is_within, parse_release, parse_wanted
 from treeopt.errors import InputError
 
 
@@ -44,8 +44,8 @@ def test_other_spellings(text: str, name: str) -> None:
 
 
 def test_names_with_and_without_a_version() -> None:
-    assert parse_wanted("vLLM==0.20.2") == Wanted("vllm", "0.20.2")
-    assert parse_wanted("sglang") == Wanted("sglang", None)
+    assert parse_wanted("vLLM==0.20.2") == WantedEngine("vllm", "0.20.2")
+    assert parse_wanted("sglang") == WantedEngine("sglang", None)
     assert Release(0, 9, 2) < Release(0, 10, 1)
 
 
@@ -78,11 +78,14 @@ def test_names_that_are_none(text: str, words: str) -> None:
         ("trtllm==1.4.0rc1", ["length", "schedule", "triple"]),
         ("trtllm==1.3.0rc27", ["choices", "length", "schedule", "triple"]),
         ("trtllm==1.2.1", ["choices", "length"]),
-        ("sglang", ["triple", "adaptive"]),
+        ("sglang", ["ngram", "block", "triple", "adaptive"]),
+        ("sglang==0.5.13", ["ngram", "block", "triple", "adaptive"]),
+        ("sglang==0.5.12", ["ngram", "block", "triple"]),
+        ("sglang==0.5.10", ["triple"]),
     ],
 )
 def test_what_each_release_reads(text: str, formats: list[str]) -> None:
-    assert [form.name for form in find_engine(text).support.formats] == formats
+    assert [form.name for form in find_engine(text).formats] == formats
 
 
 @pytest.mark.parametrize(("patch", "inside"), [(0, False), (1, True), (4, True), (5, False)])
@@ -93,4 +96,4 @@ def test_ranges_are_half_open(patch: int, inside: bool) -> None:
 
 def test_every_engine_has_a_newest_release_that_it_supports() -> None:
     assert len({e.name for e in ENGINES}) == len(ENGINES)
-    assert all(find_engine(e.name).support.formats for e in ENGINES)
+    assert all(find_engine(e.name).formats for e in ENGINES)

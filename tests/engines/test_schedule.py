@@ -5,8 +5,8 @@ from engines.samples import BINARY, INTENT, TRIPLE, chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treeopt.acceptance.dynamic_tree import Triple
-from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length, in_words, parse_schedule
+from treeopt.draft_family import OFF, DynamicTree, chain_length, in_words
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep, parse_schedule
 from treeopt.errors import FileFormatError, InputError
 from treeopt.files.documents import parse_document
 from treeopt.plan.reading import parse_tree
@@ -54,13 +54,13 @@ def test_schedules_that_are_none(steps: tuple[ScheduleStep, ...], covers: int | 
     [
         (OFF, 0, "nothing"),
         (chain(3), 3, "a chain of 3"),
-        (Triple(3, 1, 4), 3, "a chain of 3"),
-        (Triple(3, 4, 12), None, "a dynamic tree (3 steps, topk 4, 12 nodes)"),
+        (DynamicTree(3, 1, 4), 3, "a chain of 3"),
+        (DynamicTree(3, 4, 12), None, "a dynamic tree (3 steps, topk 4, 12 nodes)"),
         (DraftTree(((0,), (1,), (0, 0))), None, "a tree of 4 nodes, depth 2"),
         (DraftTree(((1,),)), None, "a tree of 2 nodes, depth 1"),  # not the top guess
     ],
 )
-def test_drafts_in_words(draft: DraftTree | Triple, length: int | None, words: str) -> None:
+def test_drafts_in_words(draft: DraftTree | DynamicTree, length: int | None, words: str) -> None:
     assert chain_length(draft) == length
     assert in_words(draft) == words
 
@@ -71,7 +71,7 @@ def test_one_static_tree_is_written_as_a_tree() -> None:
 
 _DRAFTS = st.one_of(
     st.integers(0, 5).map(chain),
-    st.builds(Triple, st.integers(1, 6), st.integers(2, 8), st.integers(2, 64)),
+    st.builds(DynamicTree, st.integers(1, 6), st.integers(2, 8), st.integers(2, 64)),
     st.lists(st.integers(1, 3), min_size=1, max_size=3).map(DraftTree.from_widths),
 )
 
@@ -81,7 +81,9 @@ _DRAFTS = st.one_of(
     gaps=st.lists(st.integers(1, 50), min_size=6, max_size=6),
     tail=st.none() | st.integers(0, 9),
 )
-def test_a_written_schedule_reads_back(drafts: list[DraftTree | Triple], gaps: list[int], tail: int | None) -> None:
+def test_a_written_schedule_reads_back(
+    drafts: list[DraftTree | DynamicTree], gaps: list[int], tail: int | None
+) -> None:
     starts = [1 + sum(gaps[:i]) for i in range(len(drafts))]
     covers = None if tail is None else starts[-1] + tail
     schedule = DraftSchedule(steps=tuple(map(ScheduleStep, starts, drafts)), covers=covers)

@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import pytest
 
+from treeopt.draft_family import Chains, DynamicTrees, StaticTrees, UniformTrees
 from treeopt.engines.registry import ENGINES, find_engine
 from treeopt.planner.engine_questions import format_questions
-from treeopt.solve.best_trees import Limits
-from treeopt.solve.families import Chains, Trees, Triples, UniformTrees
-from treeopt.solve.problem import Question
+from treeopt.solve.problem import Limits, Problem
 
-QUESTION = Question(batches=(1, 8), limits=Limits(max_ranks=12))
+QUESTION = Problem(batches=(1, 8), limits=Limits(max_ranks=12))
 
 
 @pytest.mark.parametrize(
@@ -25,28 +24,28 @@ QUESTION = Question(batches=(1, 8), limits=Limits(max_ranks=12))
     ],
 )
 def test_formats_that_hold_others_are_enough(engine: str, formats: list[str]) -> None:
-    assert [f.format.name for f in format_questions(QUESTION, find_engine(engine))] == formats
+    assert [f.format.name for f in format_questions(QUESTION, find_engine(engine).formats)] == formats
 
 
 def test_limits_become_shapes() -> None:
-    def only(engine: str, *, allow_off: bool = False) -> Question:
-        return format_questions(QUESTION, find_engine(engine), allow_off=allow_off)[0].question
+    def only(engine: str, *, allow_off: bool = False) -> Problem:
+        return format_questions(QUESTION, find_engine(engine).formats, allow_off=allow_off)[0].question
 
     vllm = only("vllm")
-    assert (vllm.shape, vllm.may_be_off, vllm.sharing.max_trees) == (Chains(), False, None)
-    assert only("vllm", allow_off=True).may_be_off
-    assert not only("llamacpp", allow_off=True).may_be_off
+    assert (vllm.family, vllm.off_is_allowed, vllm.sharing.max_trees) == (Chains(per_batch=True), False, None)
+    assert only("vllm", allow_off=True).off_is_allowed
+    assert not only("llamacpp", allow_off=True).off_is_allowed
     assert only("llamacpp").sharing.max_trees == 1
-    assert only("trtllm").longest_first
-    assert isinstance(only("vllm==0.20.2").shape, UniformTrees)
+    assert only("trtllm").family == Chains(per_batch=True, longest_first=True)
+    assert isinstance(only("vllm==0.20.2").family, UniformTrees)
     medusa = only("medusa")
-    assert (medusa.limits.max_ranks, medusa.sharing.max_trees, medusa.may_be_off) == (10, 1, False)
-    assert only("eagle1").shape == Trees(min_depth=2, rank_gaps=False, leading_parents=True)
-    assert only("paths").may_be_off
+    assert (medusa.limits.max_ranks, medusa.sharing.max_trees, medusa.off_is_allowed) == (10, 1, False)
+    assert only("eagle1").family == StaticTrees(max_ranks=10, min_depth=2, leading_parents=True)
+    assert only("paths").off_is_allowed
     assert only("sequoia").limits.max_ranks == 12
-    assert isinstance(only("openvino").shape, Triples)
+    assert isinstance(only("openvino").family, DynamicTrees)
 
 
 @pytest.mark.parametrize("engine", [e.name for e in ENGINES])
 def test_every_engine_can_be_searched_for(engine: str) -> None:
-    assert format_questions(QUESTION, find_engine(engine))
+    assert format_questions(QUESTION, find_engine(engine).formats)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from shared import SHARED, needs_shared
 from traces import trees
 
-from treeopt.acceptance.dynamic_tree import pool_size
+from treeopt.draft_family import pool_size
 from treeopt.engines.sglang_abi import decode, encode, filled_up
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree

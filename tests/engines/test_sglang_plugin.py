@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from plans import bucket_of, plan_of
 
-from treeopt.acceptance.dynamic_tree import Triple
-from treeopt.engines.sglang_plugin import PLAN_VARIABLE, StaticTrees, launch_arguments, launch_triple, register
+from treeopt.draft_family import DynamicTree
+from treeopt.engines.sglang_plugin import PLAN_VARIABLE, PluggedTrees, launch_arguments, launch_triple, register
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
 
@@ -19,14 +19,14 @@ PLAN = plan_of(bucket_of(LARGE, 1, 4), bucket_of(SMALL, 5, 16), bucket_of(DraftT
 
 
 def test_one_triple_holds_all_trees() -> None:
-    assert launch_triple(PLAN) == Triple(3, 3, 9)
+    assert launch_triple(PLAN) == DynamicTree(3, 3, 9)
     assert launch_arguments(PLAN).startswith(
         "--speculative-num-steps 3 --speculative-eagle-topk 3 --speculative-num-draft-tokens 9"
     )
 
 
 def test_smaller_trees_are_filled_up() -> None:
-    trees = StaticTrees.of(PLAN)
+    trees = PluggedTrees.of(PLAN)
     assert trees.flats[0].tree == LARGE
     assert set(SMALL.paths) < set(trees.flats[1].tree.paths)
     assert [len(flat.tree) for flat in trees.flats] == [9, 9]
@@ -36,17 +36,17 @@ def test_smaller_trees_are_filled_up() -> None:
 
 def test_the_longest_context_counts() -> None:
     plan = plan_of(bucket_of(LARGE, 1, 8, contexts=(0, 99)), bucket_of(SMALL, 1, 8, contexts=(100, 999)))
-    assert launch_triple(plan) == Triple(2, 2, 5)
+    assert launch_triple(plan) == DynamicTree(2, 2, 5)
 
 
 @pytest.mark.parametrize("tree", [DraftTree(()), DraftTree.chain(3)])
 def test_nothing_to_feed(tree: DraftTree) -> None:
     with pytest.raises(InputError, match="not a chain"):
-        StaticTrees.of(plan_of(bucket_of(tree, 1, 4)))
+        PluggedTrees.of(plan_of(bucket_of(tree, 1, 4)))
 
 
 def test_a_server_launched_otherwise_is_refused() -> None:
-    trees = StaticTrees.of(PLAN)
+    trees = PluggedTrees.of(PLAN)
     with pytest.raises(InputError, match="topk 4, the plan needs 3"):
         trees.select(print, 1, None, None, None, None, 4)
     with pytest.raises(InputError, match="nodes 8, the plan needs 9"):
@@ -98,7 +98,7 @@ def test_without_sglang_the_hint_names_its_own_package(monkeypatch: pytest.Monke
 
 def test_the_plan_is_fed_whatever_the_scores() -> None:
     torch = pytest.importorskip("torch")
-    trees, k, batch = StaticTrees.of(PLAN), 3, 2
+    trees, k, batch = PluggedTrees.of(PLAN), 3, 2
     generator = torch.Generator().manual_seed(0)
 
     def first(i: int, p: Any, index: Any, hidden: Any, scores: Any, topk: int) -> Any:
@@ -127,4 +127,4 @@ def test_the_plan_is_fed_whatever_the_scores() -> None:
 def test_another_drafting_loop_is_refused() -> None:
     torch = pytest.importorskip("torch")
     with pytest.raises(InputError, match="lists 3 candidates"):
-        StaticTrees.of(PLAN).organize(print, [0] * 3, [torch.zeros(2, 1)] * 3, [], 9)
+        PluggedTrees.of(PLAN).organize(print, [0] * 3, [torch.zeros(2, 1)] * 3, [], 9)

@@ -9,11 +9,11 @@ from engines.samples import CHAIN, EAGLE, INTENT, chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treeopt.acceptance.dynamic_tree import Triple
+from treeopt.draft_family import DynamicTree, chain_length
 from treeopt.engines.exporting import Export, export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine
-from treeopt.engines.schedule import DraftSchedule, ScheduleStep, chain_length
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.engines.source import parse_source
 from treeopt.engines.trtllm import TENSORRT_LLM
 from treeopt.errors import InputError
@@ -56,16 +56,15 @@ def test_the_longest_chain_comes_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("triple", "fits"), [(Triple(6, 10, 61), True), (Triple(6, 10, 62), False), (Triple(6, 10, 6), False)]
+    ("triple", "fits"),
+    [(DynamicTree(6, 10, 61), True), (DynamicTree(6, 10, 62), False), (DynamicTree(6, 10, 6), False)],
 )
-def test_dynamic_trees(triple: Triple, fits: bool) -> None:
+def test_dynamic_trees(triple: DynamicTree, fits: bool) -> None:
     if not fits:
         with pytest.raises(InputError, match="7 to 61"):
             exported(DraftSchedule.constant(triple))
         return
-    with pytest.raises(
-        InputError, match="unknown drafter for TensorRT-LLM's dynamic tree 'mtp'"
-    ):  # only EAGLE has these keys
+    with pytest.raises(InputError, match="is no chain"):  # only EAGLE has these keys
         exported(DraftSchedule.constant(triple), drafter="mtp")
     assert section(exported(DraftSchedule.constant(triple), drafter="eagle3", draft_model="D")) == {
         "decoding_type": "Eagle3",
@@ -87,7 +86,7 @@ def test_static_trees_up_to_1_3(read: Read) -> None:
     assert read(found.written.content) == EAGLE
     # Not NVIDIA/TensorRT-LLM#10323, which is of trees of depth 1.
     assert [bug.reference for bug in found.bugs] == ["NVIDIA/TensorRT-LLM#10343"]
-    assert exported(DraftSchedule.constant(Triple(6, 10, 61)), "1.3.0").bugs == ()  # that bug is of static trees
+    assert exported(DraftSchedule.constant(DynamicTree(6, 10, 61)), "1.3.0").bugs == ()  # that bug is of static trees
     with pytest.raises(InputError, match="no chain"):
         exported(EAGLE, "1.4.0rc1")
     with pytest.raises(InputError, match="1 deep"):  # NVIDIA/TensorRT-LLM#10323
@@ -116,8 +115,8 @@ def test_a_method_without_trees_gets_no_tree_keys() -> None:
     for setup in ({"method": "NGram"}, {"drafter": "ngram"}):
         found = exported(CHAIN, "1.3.0", **setup)
         assert found.format == "length"
-        assert section(found) == {"decoding_type": "NGram", "max_draft_len": 4}
-    with pytest.raises(InputError, match="unknown drafter for TensorRT-LLM's static tree 'NGram'"):
+        assert section(found) == {"decoding_type": "NGram", "max_matching_ngram_size": 3, "max_draft_len": 4}
+    with pytest.raises(InputError, match="is no chain"):
         exported(EAGLE, "1.3.0", method="NGram")
 
 
@@ -147,7 +146,7 @@ def test_read_back(read: Read) -> None:
     assert [(s.batch_min, chain_length(s.draft)) for s in limited.steps] == [(1, 4), (17, 0)]
     assert read(HEAD + "draft_len_schedule: null}") == CHAIN
     dynamic = read(HEAD + "use_dynamic_tree: true, dynamic_tree_max_topK: 3}")
-    assert dynamic.only == Triple(4, 3, 13)  # all 12 by default
+    assert dynamic.only == DynamicTree(4, 3, 13)  # all 12 by default
     gap = read(HEAD + "eagle_choices: '[[0], [2], [0, 1]]'}", "trtllm==1.3.0")
     assert gap.only.paths == ((0,), (2,), (0, 1))  # type: ignore[union-attr]
 
@@ -163,7 +162,7 @@ def test_falling_schedules_read_back(drops: list[int], gaps: list[int]) -> None:
     schedule = DraftSchedule(steps=tuple(ScheduleStep(b, chain(k)) for b, k in zip(starts, lengths, strict=True)))
     content = exported(schedule).written.content
     assert isinstance(content, str)
-    form = next(f for f in TENSORRT_LLM.supports[0].formats if f.name == "schedule")
+    form = next(f for f in TENSORRT_LLM.formats if f.name == "schedule")
     found = form.read(parse_source(content, name="f"))
     assert found is not None
     assert found.schedule.steps == schedule.steps

@@ -10,11 +10,14 @@ from engines.samples import BINARY, CHAIN, EAGLE, INTENT, chain
 from hypothesis import given
 from hypothesis import strategies as st
 
+from treeopt.acceptance.prompt_lookup import PromptLookup
+from treeopt.draft_family import OFF, chain_length
 from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine
-from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.engines.source import parse_source
+from treeopt.engines.vllm import VLLM
 from treeopt.errors import FileFormatError, InputError
 from treeopt.tree import DraftTree
 
@@ -81,14 +84,60 @@ def test_mtp_wants_a_multiple(schedule: DraftSchedule) -> None:
 
 
 def test_prompt_lookup_is_told_its_lengths() -> None:
-    for drafter, said in (("ngram", True), ("eagle3", False)):
-        notes = export(CHAIN, find_engine("vllm"), Setup(drafter=drafter)).notes
-        assert any("prompt_lookup_min" in note for note in notes) == said
+    lookup = PromptLookup(rule="vllm", shortest=2, longest=4)
+    usual, own = written(INTENT, drafter="ngram"), written(INTENT, drafter="ngram", lookup=lookup)
+    assert [(d["prompt_lookup_min"], d["prompt_lookup_max"]) for d in (usual, own)] == [(1, 3), (2, 4)]
+    assert "model" not in usual
+    assert "prompt_lookup_min" not in written(CHAIN, drafter="eagle3")
+
+
+def test_suffix_names_no_model_and_chooses_its_lengths() -> None:
+    found = export(CHAIN, find_engine("vllm"), Setup(method="suffix"))
+    assert json.loads(str(found.written.content)) == {"method": "suffix", "num_speculative_tokens": 4}
+    assert any("chooses its own lengths" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("version", "drafter", "device", "asked"),
+    [
+        ("0.24.0", "eagle3", "cuda", False),  # V2 refuses every schedule
+        ("0.25.1", "eagle3", "cuda", True),
+        ("0.28.0", "mtp", "cuda", True),
+        ("0.28.0", "model:x", "cuda", False),
+        ("0.28.0", "ngram", "cuda", False),
+        ("0.28.0", "eagle3", "cpu", False),  # V2 needs Triton
+        ("0.29.0", "eagle3", "cuda", False),  # it takes V2 by itself
+        ("0.33.0", "eagle", "cuda", False),
+    ],
+)
+def test_the_runner_is_named_where_it_must_be(version: str, drafter: str, device: str, asked: bool) -> None:
+    for schedule, said in ((INTENT, asked), (CHAIN, False)):
+        setup = Setup(drafter=drafter, device=device)
+        launch = export(schedule, find_engine(f"vllm=={version}"), setup).written.launch
+        assert launch.startswith("VLLM_USE_V2_MODEL_RUNNER=1 vllm serve" if said else "vllm serve")
+
+
+@pytest.mark.parametrize(
+    ("keys", "drafter"),
+    [
+        ('"method": "ngram"', "ngram:vllm:5-5"),  # vLLM's own lengths where none is given
+        ('"method": "ngram", "prompt_lookup_max": 3', "ngram:vllm:3-3"),
+        ('"method": "ngram", "prompt_lookup_min": 1, "prompt_lookup_max": 3', "ngram:vllm:1-3"),
+        ('"method": "draft_model"', "model"),
+        ('"method": "their_own"', None),
+    ],
+)
+def test_the_drafter_is_read_back(keys: str, drafter: str | None) -> None:
+    for form in VLLM.formats[1:]:
+        key = f', "{KEY}": [[1, 4, 4]]' if form.name == "schedule" else ""
+        found = form.read(parse_source(f'{{{keys}, "num_speculative_tokens": 4{key}}}', name="f"))
+        assert found is not None
+        assert found.drafter == drafter
 
 
 def test_medusa_is_gone_in_0_33() -> None:
     assert written(CHAIN, drafter="medusa")["method"] == "medusa"
-    with pytest.raises(InputError, match=r"no medusa drafter from 0\.33\.0 on"):
+    with pytest.raises(InputError, match=r"runs a medusa drafter before 0\.33\.0"):
         written(CHAIN, version="0.33.0", drafter="medusa")
 
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from treeopt.acceptance.profile import load_profile
+from treeopt.acceptance.loading import load_profile
 from treeopt.cost import load_hardware, load_model
 from treeopt.errors import InputError, UnknownNameError
-from treeopt.files.shipped import locate, shipped_names
+from treeopt.files.shipped import gpu_profile, locate, shipped_names
 
 
 def test_every_shipped_profile_loads_and_is_named_as_its_file() -> None:
@@ -32,6 +32,28 @@ def test_files_win_over_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert not locate("ranks", str(tmp_path / "mine.yaml")).shipped
     monkeypatch.chdir(tmp_path)
     assert locate("ranks", "mine.yaml").reference == "mine.yaml"
+
+
+def test_a_shipped_name_wins_over_a_folder_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "llama-3.1-8b").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert locate("models", "llama-3.1-8b").shipped
+
+
+@pytest.mark.parametrize(
+    ("gpu", "engine", "name"),
+    [
+        ("h200", None, "h200-sxm-vllm-0.24"),
+        ("H200", "sglang", "h200-sxm-sglang-0.5.14"),
+        ("h200", "trtllm", "h200-sxm-trtllm-1.3"),
+        ("h200", "llamacpp", "h200-sxm-vllm-0.24"),  # an engine without rows of its own
+        ("NVIDIA RTX 4090", None, "rtx-4090"),
+        ("h20", None, "h20"),  # not an H200
+        ("h2", None, "h2"),
+    ],
+)
+def test_a_gpus_own_name(gpu: str, engine: str | None, name: str) -> None:
+    assert gpu_profile(gpu, engine=engine) == name
 
 
 def test_missing_files_and_folders(tmp_path: Path) -> None:

@@ -60,49 +60,61 @@ def attention(
 ) -> Variant:
     """The attention kernel of a line of the table; `load` is tma, paged (16 tokens) or contiguous."""
     (qk0, qk1), (v0, v1) = (split_dim(d, element_bytes=4 if dtype == "fp32" else 2) for d in shape)
-    values, rows = f"*{dtype}", ("i32", "i32")
-    descriptor = [f"tensordesc<{dtype}[{config.keys},{d}]>" for d in (qk0, v0)]
+    values = f"*{dtype}"
+    descriptor = [f"tensordesc<{dtype}[{config.block_n},{d}]>" for d in (qk0, v0)]
+
+    def tensor(name: str, *strides: str, kind: str = values) -> dict[str, str]:
+        return {f"{name}_ptr": kind} | {f"stride_{stride}": "i32" for stride in strides}
+
+    tile = f"{config.block_m}x{config.block_n}"
     return Variant(
-        name=f"attention {shape[0]}/{shape[1]} {dtype} {config.rows}x{config.keys} {load}{' in cache' * in_cache}",
+        name=f"attention {shape[0]}/{shape[1]} {dtype} {tile} {load}{' in cache' * in_cache}",
         kernel="attention_kernel",
         arch=arch,
         signature={
-            **dict.fromkeys(("q", "tree_k", "tree_v", "out"), (values, *rows)),
-            **dict.fromkeys(("k", "v"), (values, *rows, "i32")),
+            **tensor("q", "qm", "qh"),
+            **tensor("tree_k", "tkn", "tkh"),
+            **tensor("tree_v", "tvn", "tvh"),
+            **tensor("out", "om", "oh"),
+            **tensor("k", "kp", "kn", "kh"),
+            **tensor("v", "vp", "vn", "vh"),
             **{
                 name: kind if load == "tma" else None
                 for name, kind in zip(("k_desc", "v_desc"), descriptor, strict=True)
             },
-            "table": ("*i32", "i32"),
+            **tensor("table", "tb", kind="*i32"),
             "capacity": "i32",
-            "work": "*i32",
-            "bits": "*i64",
-            "lse": "*fp32",
-            "parts": ("*fp32", "*fp32"),
-            "max_rows": "i32",
-            "scale": "fp32",
+            "work_ptr": "*i32",
+            "bits_ptr": "*i64",
+            "num_words": "i32",
+            "lse_ptr": "*fp32",
+            "partial_ptr": "*fp32",
+            "partial_lse_ptr": "*fp32",
+            "num_rows": "i32",
+            "num_tokens": "i32",
+            "sm_scale": "fp32",
         },
         constants={
-            "GROUP": 4,
-            "WORDS": 1,
-            "PAGE": {"tma": 128, "paged": 16, "contiguous": 0}[load],
+            "GROUP_SIZE": 4,
+            "GROUP_POW2": 4,
+            "PAGE_SIZE": {"tma": 128, "paged": 16, "contiguous": 0}[load],
             "TREE_IN_CACHE": in_cache,
             "V_IN_K": shape == (576, 512),
             "USE_TMA": load == "tma",
-            "ROWS": config.rows,
-            "KEYS": config.keys,
-            "TAIL": config.tail,
-            **dict(zip(("QK0", "QK1", "V0", "V1"), (qk0, qk1, v0, v1), strict=True)),
+            "BLOCK_M": config.block_m,
+            "BLOCK_N": config.block_n,
+            "TAIL_N": config.tail_n,
+            **dict(zip(("HEAD_DIM_0", "HEAD_DIM_1", "VALUE_DIM_0", "VALUE_DIM_1"), (qk0, qk1, v0, v1), strict=True)),
             "PRECISION": "tf32x3",
             "UPCAST": False,
         },
-        warps=config.warps,
+        warps=config.num_warps,
         stages=config.stages(paged=load != "contiguous"),
-        registers=config.registers,
+        registers=config.maxnreg,
         facts={
             "load": load,
-            "rows": config.rows,
-            "keys": config.keys,
+            "rows": config.block_m,
+            "keys": config.block_n,
             "buffers": config.buffers,
             "programs_meant": config.programs,
         },
@@ -205,17 +217,9 @@ def compiled(variant: Variant) -> dict[str, Any]:
     names = list(signature)
     # What Triton sees at a launch: pointers and strides are multiples of 16.
     attributes = {
-        path: [["tt.divisibility", 16]]
-        for i, kind in enumerate(signature.values())
-        for path, part in (((i,), kind),)
-        if isinstance(kind, str)
-        if part.startswith("*")
-    } | {
-        (i, j): [["tt.divisibility", 16]]
-        for i, kind in enumerate(signature.values())
-        if isinstance(kind, tuple)
-        for j, part in enumerate(kind)
-        if part.startswith(("*", "i"))
+        (i,): [["tt.divisibility", 16]]
+        for i, (name, kind) in enumerate(signature.items())
+        if kind.startswith("*") or (name.startswith("stride_") and kind != "constexpr")
     }
     source = ASTSource(function, signature, {(names.index(n),): v for n, v in constants.items()}, attributes)
     options = {"num_warps": variant.warps, "num_stages": variant.stages}

@@ -123,8 +123,8 @@ CUT = Case(trees=(random_tree(4),), lengths=(300,), kv_heads=1, group=1, page=64
 MUTANTS = {
     "causal mask": (
         "_attention_triton",
-        "seen = _sees(words[:, None], (first % 64 + lanes)[None, :])",
-        "seen = (rows // GROUP)[:, None] >= (first + lanes)[None, :]",
+        "seen = _sees(words[:, None], (first % 64 + offs_n)[None, :])",
+        "seen = (offs_m // GROUP_SIZE)[:, None] >= (first + offs_n)[None, :]",
         PLAIN,
     ),
     "all nodes see each other": (
@@ -135,26 +135,31 @@ MUTANTS = {
     ),
     "missing self": (
         "_attention_triton",
-        "seen = _sees(words[:, None], (first % 64 + lanes)[None, :])",
-        "seen = _sees(words[:, None], (first % 64 + lanes)[None, :]) & ((rows // GROUP)[:, None] != (first + lanes))",
+        "seen = _sees(words[:, None], (first % 64 + offs_n)[None, :])",
+        "seen = _sees(words[:, None], (first + offs_n)[None]) & ((offs_m // GROUP_SIZE)[:, None] != first + offs_n)",
         PLAIN,
     ),
     "dropped prefix token": (
         "_attention_triton",
-        "seen = (pos + lanes < stop)",
-        "seen = (pos + lanes < stop - 1)",
+        "mask_n = pos + offs_n < stop",
+        "mask_n = pos + offs_n < stop - 1",
         PLAIN,
     ),
     "tree in every piece": ("_attention_triton", "tl.range(0, is_last * behind, TAIL", "tl.range(0, behind, TAIL", CUT),
-    "wrong query head": ("_attention_triton", "head * GROUP + rows % GROUP", "head * GROUP + rows * 0", PLAIN),
+    "wrong query head": (
+        "_attention_triton",
+        "head * GROUP_SIZE + offs_m % GROUP_SIZE",
+        "head * GROUP_SIZE + offs_m * 0",
+        PLAIN,
+    ),
     "only the first 64 ancestors": (
         "_attention_triton",
-        "WORDS + first // 64",
-        "WORDS + first // 6400",
+        "num_words + first // 64",
+        "num_words + first // 6400",
         Case(trees=(random_tree(70),), lengths=(1,), kv_heads=1, group=1),
     ),
-    "slot of another page": ("_attention_triton", "slots = keys % PAGE", "slots = keys % PAGE * 0", CUT),
-    "no rescaling": ("_attention_triton", "acc0 = acc0 * shrink[:, None] +", "acc0 = acc0 +", CUT),
+    "slot of another page": ("_attention_triton", "slot = offs_n % PAGE_SIZE", "slot = offs_n % PAGE_SIZE * 0", CUT),
+    "no rescaling": ("_attention_triton", "acc_0 = acc_0 * alpha[:, None] +", "acc_0 = acc_0 +", CUT),
     "unweighted merge": (
         "_merge_triton",
         "weights = tl.exp2(sums - new_best[None, :])",

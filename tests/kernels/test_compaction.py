@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from treeopt.errors import InputError  # noqa: E402
 from treeopt.kernels.compaction import TokenStore, compact_kv  # noqa: E402
+from treeopt.kernels.strips import Strip, distinct_strips  # noqa: E402
 
 LENGTHS = [3, 0, 17, 40]
 PATHS = [[0, 2, 5, 6, 9, 30], [0, 1], [1, 2, 3, 4], []]
@@ -82,12 +87,89 @@ def test_a_chain_and_an_empty_path_change_nothing(device: str) -> None:
 
 def test_strips_are_what_a_token_has_in_one_piece() -> None:
     k = torch.zeros(3, 4, 2, 8)  # 2 heads of 32 bytes
-    store = TokenStore.of([k, k.transpose(1, 2).contiguous().transpose(1, 2), k[..., 0], k[..., 0, 0]])
-    base = k.data_ptr()
-    assert store.strips[0].tolist() == [base, 256, 64, 64]
-    assert [row[2:] for row in store.strips[1:3].tolist()] == [[32, 32], [32, 32]]
-    assert store.strips[3:5].tolist() == [[base, 256, 64, 4], [base + 32, 256, 64, 4]]
-    assert store.strips[5].tolist() == [base, 256, 64, 4]
+    outside = k.transpose(1, 2).contiguous().transpose(1, 2)
+    at = outside.data_ptr()
+    assert TokenStore.of([k]).strips.tolist() == [[k.data_ptr(), 256, 64, 64]]
+    assert TokenStore.of([outside]).strips.tolist() == [[at, 256, 32, 32], [at + 128, 256, 32, 32]]
+    assert TokenStore.of([k[..., 0]]).strips.tolist() == [[k.data_ptr() + 32 * i, 256, 64, 4] for i in range(2)]
+    assert TokenStore.of([k[..., 0, 0]]).strips.tolist() == [[k.data_ptr(), 256, 64, 4]]
+
+
+def moved(tensors: list[torch.Tensor], impl: str) -> list[list[int]]:
+    """After the path 0, 2, 4 behind two committed tokens: the nodes in its three places, first and last element."""
+    device = tensors[0].device
+    lengths = torch.tensor([2], dtype=torch.int32, device=device)
+    path = torch.tensor([[0, 2, 4]], dtype=torch.int32, device=device)
+    compact_kv(TokenStore.of(tensors), lengths, path, impl=impl)
+    return [(tensor[0, 2:5].flatten(1)[:, at] - 2).int().tolist() for tensor in tensors for at in (0, -1)]
+
+
+@pytest.mark.parametrize("impl", ["triton", "torch"])
+def test_memory_that_tensors_share_moves_once(impl: str, device: str) -> None:
+    def cache(*rest: int) -> torch.Tensor:
+        positions = torch.arange(12.0, device=device).view(1, 12, *[1] * len(rest))
+        return positions.repeat(1, 1, *rest).contiguous()
+
+    latent, layer, both = cache(1, 576), cache(2, 8), cache(2, 2, 8)
+    k, v = both[:, :, 0], both[:, :, 1]
+    for shared in (
+        [latent, latent[..., :512]],  # values that are a part of the keys
+        [latent[..., :512], latent],
+        [latent[..., 64:], latent[..., :512]],  # neither holds the other
+        [layer, layer],  # layers that share KV
+        [layer[:, :, 1:], layer, layer[..., 4:]],
+        [k, v, both],  # K and V interleaved
+    ):
+        for tensor in shared:
+            tensor.copy_(torch.arange(12.0).view(1, 12, *[1] * (tensor.dim() - 2)))
+        assert moved(shared, impl) == [[0, 2, 4]] * (2 * len(shared))
+
+
+def test_bytes_of_two_tokens_are_refused() -> None:
+    base = torch.zeros(1, 13, 2, 8)
+    for shared in (
+        [base[:, :12], base[:, 1:]],
+        [base[:, :1].expand(1, 12, 2, 8)],
+        [base[:, :12], base.as_strided((1, 12, 8), (208, 8, 1))],
+    ):
+        with pytest.raises(InputError, match="argument tensors: two of them"):
+            TokenStore.of(shared)
+    apart = torch.zeros(4, 2, 16, 3, 8)  # K and V of a page one after the other
+    assert len(TokenStore.of([apart[:, 0], apart[:, 1]]).strips) == 2
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data())
+def test_strips_cover_every_byte_once_and_refuse_just_what_two_tokens_share(data: st.DataObject) -> None:
+    """Against the bytes themselves, each with the tokens that own it."""
+    pages, tokens = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 4))
+    stride = st.integers(0, 24)
+    same = data.draw(st.lists(st.tuples(stride, stride), min_size=1, max_size=2))
+    strips = [
+        Strip(data.draw(st.integers(0, 60)), *data.draw(st.sampled_from(same)), data.draw(st.integers(1, 8)))
+        for _ in range(data.draw(st.integers(1, 4)))
+    ]
+    strips = [s._replace(page=s.page * (pages > 1), token=s.token * (tokens > 1)) for s in strips]
+    owners: dict[int, set[tuple[int, int]]] = {}
+    kinds: dict[int, set[tuple[int, int]]] = {}
+    for strip in strips:
+        for page, token, byte in itertools.product(range(pages), range(tokens), range(strip.width)):
+            at = strip.address + page * strip.page + token * strip.token + byte
+            owners.setdefault(at, set()).add((page, token))
+            kinds.setdefault(at, set()).add((strip.page, strip.token))
+    # Strips of other strides on the same bytes are refused too, even where the tokens happen to agree.
+    wrong = any(len(found) > 1 for found in [*owners.values(), *kinds.values()])
+    if wrong:
+        with pytest.raises(InputError):
+            distinct_strips(strips, (pages, tokens))
+        return
+    found = distinct_strips(strips, (pages, tokens))
+    covered = [
+        s.address + page * s.page + token * s.token + byte
+        for s in found
+        for page, token, byte in itertools.product(range(pages), range(tokens), range(s.width))
+    ]
+    assert sorted(covered) == sorted(owners)
 
 
 def test_wrong_arguments_are_named() -> None:

@@ -25,15 +25,15 @@ def test_float32_parts_have_at_most_128() -> None:
 
 @pytest.mark.parametrize(("rows", "tile"), [(1, 16), (16, 16), (17, 32), (33, 64), (65, 128), (1000, 128)])
 def test_the_smallest_tile_that_holds_the_rows(rows: int, tile: int) -> None:
-    assert attention_config(shape=HeadShape(128, 128), element_bytes=2, rows=rows).rows == tile
+    assert attention_config(shape=HeadShape(128, 128), element_bytes=2, rows=rows).block_m == tile
 
 
 @pytest.mark.parametrize("line", LINES)
 def test_lines_keep_to_the_kernels_assumptions(line: AttentionConfig) -> None:
-    assert line.rows in (16, 32, 64, 128)
-    assert 64 % line.tail == 0  # a tile of tree keys lies in one word of ancestor bits
-    assert line.keys % line.tail == 0
-    assert (line.registers or 0) * 32 * line.warps * line.programs <= REGISTERS
+    assert line.block_m in (16, 32, 64, 128)
+    assert 64 % line.tail_n == 0  # a tile of tree keys lies in one word of ancestor bits
+    assert line.block_n % line.tail_n == 0
+    assert (line.maxnreg or 0) * 32 * line.num_warps * line.programs <= REGISTERS
     assert line.stages(paged=True) == 2 * line.buffers + 1
     assert line.stages(paged=False) == line.buffers + 1
 
@@ -42,7 +42,7 @@ def test_all_promised_head_shapes_are_there_in_order() -> None:
     assert {shape for shape, size in TABLE if size == 2} >= {(d, d) for d in (64, 96, 128, 192, 256)} | {(576, 512)}
     assert {shape for shape, size in TABLE if size == 4} >= {(d, d) for d in (64, 96, 128, 192, 256)}
     for lines in [*TABLE.values(), *ELSEWHERE.values()]:
-        assert [line.rows for line in lines] == sorted({line.rows for line in lines})
+        assert [line.block_m for line in lines] == sorted({line.block_m for line in lines})
 
 
 def test_unknown_head_shapes_list_the_known() -> None:

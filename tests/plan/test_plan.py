@@ -13,15 +13,14 @@ from treeopt.plan.reading import load_plan, parse_tree
 from treeopt.planner.inputs import inputs_of, load_inputs
 from treeopt.planner.make import make_plan
 from treeopt.planner.names import Names
-from treeopt.solve.best_trees import Limits
-from treeopt.solve.latency import Latency
-from treeopt.solve.problem import Question
+from treeopt.solve.problem import Limits, Problem
+from treeopt.solve.time_limit import TimeLimit
 from treeopt.tree import DraftTree
 
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    return make_plan(Question(batches=(1, 8, 64)), load_inputs(Names(ranks="example")), command="treeopt search")
+    return make_plan(Problem(batches=(1, 8, 64)), load_inputs(Names(ranks="example")), command="treeopt search")
 
 
 def test_a_plan_reads_back_as_it_was_written(plan: Plan, tmp_path: Path) -> None:
@@ -40,7 +39,7 @@ def test_json_holds_the_same_document(plan: Plan, tmp_path: Path) -> None:
 
 
 def test_the_same_question_gives_the_same_bytes(plan: Plan) -> None:
-    again = make_plan(Question(batches=(1, 8, 64)), load_inputs(Names(ranks="example")), command="treeopt search")
+    again = make_plan(Problem(batches=(1, 8, 64)), load_inputs(Names(ranks="example")), command="treeopt search")
     assert again.yaml() == plan.yaml()
 
 
@@ -70,8 +69,8 @@ def test_tree_for_finds_the_bucket(plan: Plan) -> None:
 @pytest.fixture(scope="module")
 def wide() -> Plan:
     """A plan with several contexts, limits and a cap."""
-    question = Question(
-        batches=(1, 8, 64), latency=Latency(max_mean_s=0.004, max_p99_s=0.005), limits=Limits(max_depth=4)
+    question = Problem(
+        batches=(1, 8, 64), time_limit=TimeLimit(max_mean_s=0.004, max_p99_s=0.005), limits=Limits(max_depth=4)
     )
     return make_plan(
         question, load_inputs(Names(ranks="example", hardware="h100-sxm")), command="x", contexts=(1024, 8192, 32768)
@@ -83,7 +82,7 @@ def test_a_plan_of_several_contexts_reads_back_as_it_was_written(wide: Plan, tmp
     wide.save(path)
     again = load_plan(path)
     assert again.yaml() == wide.yaml()
-    assert again.latency == wide.latency == Latency(max_mean_s=0.004, max_p99_s=0.005)
+    assert again.latency == wide.latency == TimeLimit(max_mean_s=0.004, max_p99_s=0.005)
     assert again.limits == Limits(max_depth=4)
     assert again.contexts == (Contexts(1024, 1024), Contexts(1025, 8192), Contexts(8193, 32768))
 
@@ -107,7 +106,7 @@ def test_one_context_serves_every_length(plan: Plan) -> None:
 
 
 def test_each_context_is_what_a_plan_for_it_alone_says(wide: Plan) -> None:
-    question = Question(batches=(1, 8, 64), context=1024, latency=wide.latency, limits=wide.limits)
+    question = Problem(batches=(1, 8, 64), context=1024, time_limit=wide.latency, limits=wide.limits)
     alone = make_plan(question, load_inputs(Names(ranks="example", hardware="h100-sxm")), command="x")
     assert [b.document() for b in alone.buckets] == [b.document() for b in wide.at_context(1024).buckets]
 
@@ -215,7 +214,7 @@ def test_plans_that_contradict_themselves(plan: Plan, old: str, new: str, messag
 def test_evidence_that_changed_since_is_refused(plan: Plan, tmp_path: Path) -> None:
     ranks = tmp_path / "mine.yaml"
     ranks.write_text("format: treeopt.ranks/1\nname: mine\nevidence: depth-rank\nprobabilities: [[0.5, 0.2]]\n")
-    made = make_plan(Question(batches=(4,)), load_inputs(Names(ranks=str(ranks))), command="x")
+    made = make_plan(Problem(batches=(4,)), load_inputs(Names(ranks=str(ranks))), command="x")
     assert inputs_of(made).evidence.parts[0].name == "mine"
     ranks.write_text(ranks.read_text().replace("0.5", "0.6"))
     with pytest.raises(InputError, match="has changed since"):

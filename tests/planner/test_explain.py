@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from costs import FakeCost
 from plans import bucket_of, plan_of
 
 from treeopt.acceptance.model import path_probabilities
 from treeopt.acceptance.profile import Conditions, RankProfile
 from treeopt.acceptance.table import DepthRanks
-from treeopt.acceptance.traffic import Evidence, Part
+from treeopt.acceptance.traffic import Part, Traffic
 from treeopt.errors import InputError
 from treeopt.plan.plan import Plan
 from treeopt.planner.explain import Explanation, explain, explanation_document
 from treeopt.planner.inputs import Inputs, load_inputs
 from treeopt.planner.make import make_plan
 from treeopt.planner.names import Names
-from treeopt.solve.best_trees import Limits
-from treeopt.solve.problem import Question
+from treeopt.solve.problem import Limits, Problem
 from treeopt.solve.search import price_tree
 from treeopt.tree import DraftTree
 
@@ -33,7 +33,7 @@ def inputs() -> Inputs:
 @pytest.fixture(scope="module")
 def plan(inputs: Inputs) -> Plan:
     limits = Limits(max_nodes=24, max_depth=5)
-    return make_plan(Question(batches=(2, 8, 64), limits=limits), inputs, command="x", contexts=(1024, 8192))
+    return make_plan(Problem(batches=(2, 8, 64), limits=limits), inputs, command="x", contexts=(1024, 8192))
 
 
 @pytest.fixture(scope="module")
@@ -91,19 +91,14 @@ def test_a_node_pays_where_it_raises_the_speed(found: Explanation) -> None:
 def test_what_a_node_needs_is_counted_against_the_step_before_it() -> None:
     """Steps of 1.0, 1.5 and 1.8 s; E is 1, 1.6, 1.9: 1 x 0.5 / 1.0, then 1.6 x 0.3 / 1.5."""
 
-    class Cost:
-        def step_time_s(self, batch: Any, nodes: Any, *_: Any) -> Any:
-            return np.interp(nodes, [1, 2, 3, 4], [1.0, 1.5, 1.8, 9.0]) + 0.0 * np.asarray(batch)
-
+    cost = FakeCost(table=np.array([[np.nan] * 5, [np.nan, 1.0, 1.5, 1.8, 9.0]]))
     profile = RankProfile(
         name="hand",
         evidence=DepthRanks(rates=np.array([[0.6], [0.5]]), reached=None),
         conditions=Conditions(),
         sha256="",
     )
-    inputs: Any = SimpleNamespace(
-        evidence=Evidence(parts=(Part(name="hand", weight=1.0, profile=profile),)), cost=Cost()
-    )
+    inputs: Any = SimpleNamespace(evidence=Traffic(parts=(Part(name="hand", weight=1.0, profile=profile),)), cost=cost)
     plan = replace(plan_of(bucket_of(DraftTree.chain(2), 1, 1)), limits=Limits(max_nodes=3))
     first, second = explain(plan, inputs, batch=1).additions
     assert (first.f, second.f) == (pytest.approx(0.6), pytest.approx(0.3))
@@ -119,7 +114,7 @@ def test_the_experts_are_those_of_the_tokens(found: Explanation) -> None:
     assert second is not None
     assert second == (pytest.approx(128 * (1 - (1 - 8 / 128) ** 96)), 128)
     dense = load_inputs(Names(ranks="example"))
-    one = explain(make_plan(Question(batches=(4,)), dense, command="x"), dense, batch=4)
+    one = explain(make_plan(Problem(batches=(4,)), dense, command="x"), dense, batch=4)
     assert one.plain_visits is None
     assert all(a.visits is None for a in one.additions)
 

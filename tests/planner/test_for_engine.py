@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from shared import SHARED, needs_shared
 
-from treeopt.acceptance.dynamic_tree import OPENVINO, TripleLimits
+from treeopt.draft_family import OPENVINO, chain_length
 from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import ENGINES, find_engine
-from treeopt.engines.schedule import chain_length
 from treeopt.engines.source import parse_source
 from treeopt.errors import FileFormatError, InputError, SearchError
 from treeopt.plan.plan import Plan
@@ -26,13 +25,11 @@ from treeopt.planner.for_engine import Lost, Restricted, Target
 from treeopt.planner.inputs import Inputs, load_inputs
 from treeopt.planner.make import make_plan
 from treeopt.planner.names import Names
-from treeopt.solve.best_trees import Limits
-from treeopt.solve.problem import Point, Question
+from treeopt.solve.problem import TIE, Limits, Point, Problem
 from treeopt.solve.result import Priced
-from treeopt.solve.scores import TIE
 
 TRACE = SHARED / "data" / "traces" / "smollm2_greedy_eagle_code.npz"
-QUESTION = Question(batches=(1, 8, 64))
+QUESTION = Problem(batches=(1, 8, 64))
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +42,7 @@ def trace() -> Inputs:
     return load_inputs(Names(ranks=str(TRACE), hardware="h100-sxm"), confidence=True)
 
 
-def plan_for(inputs: Inputs, engine: str | None, question: Question = QUESTION, *, allow_off: bool = False) -> Plan:
+def plan_for(inputs: Inputs, engine: str | None, question: Problem = QUESTION, *, allow_off: bool = False) -> Plan:
     target = None if engine is None else Target.find(engine, allow_off=allow_off)
     return make_plan(question, inputs, command="x", target=target)
 
@@ -54,9 +51,9 @@ def loads(plan: Plan) -> None:
     """The plan's own engine takes every draft of it, and reads its export back as these drafts."""
     assert plan.engine is not None
     target = find_engine(plan.engine.wanted)
-    result = export(plan, target, Setup(drafter="eagle"), allow_off=plan.engine.allow_off)
+    result = export(plan, target, Setup(drafter=target.usual_drafter), allow_off=plan.engine.allow_off)
     assert result.losses == ()
-    form = next(f for f in target.support.formats if f.name == result.format)
+    form = next(f for f in target.formats if f.name == result.format)
     for bucket in plan.buckets:
         assert result.schedule.at(bucket.batch_max) == bucket.draft
         assert not bucket.speculate or form.limits.refusal(bucket.draft) is None
@@ -77,7 +74,7 @@ def test_what_is_found_for_an_engine_loads_in_it(table: Inputs, engine: str, tmp
 
 def test_vllm_gets_a_chain_in_every_bucket_and_never_none_unless_asked() -> None:
     dear = load_inputs(Names(ranks="example", hardware="h100-sxm", drafter="model:llama-3.1-8b"))
-    slow = Question(batches=(1, 64, 512))
+    slow = Problem(batches=(1, 64, 512))
     plan = plan_for(dear, "vllm", slow)
     assert all(chain_length(b.draft) for b in plan.buckets)
     assert any("add --allow-off" in note for note in plan.notes)
@@ -130,7 +127,7 @@ def test_the_better_format_is_taken_and_all_are_told(table: Inputs) -> None:
 
 
 def test_formats_are_compared_by_the_largest_loss_then_by_the_mean() -> None:
-    (form, *_) = format_questions(QUESTION, find_engine("vllm"))
+    (form, *_) = format_questions(QUESTION, find_engine("vllm").formats)
     priced = Priced(nodes=1, depth=0, expected_tokens=1.0, step_time_s=1.0, tokens_per_s=1.0)
 
     def restricted(*shares: float, misses: int = 0) -> Restricted:
@@ -149,7 +146,7 @@ def test_an_engine_with_one_setting_gets_one_bucket(table: Inputs) -> None:
     for engine in ("medusa", "llamacpp", "openvino"):
         (bucket,) = plan_for(table, engine).buckets
         assert (bucket.batch_min, bucket.batch_max) == (1, 64)
-    assert len(plan_for(table, "vllm", Question(batches=(1, 64, 1024))).buckets) > 1
+    assert len(plan_for(table, "vllm", Problem(batches=(1, 64, 1024))).buckets) > 1
 
 
 def test_no_range_is_longer_than_the_first_where_the_engine_forbids_it(table: Inputs) -> None:
@@ -168,7 +165,7 @@ def test_limits_that_leave_nothing_are_refused(table: Inputs) -> None:
 @needs_shared
 def test_triples_are_valued_where_their_own_drafts_start(trace: Inputs) -> None:
     (part,) = trace.evidence.parts
-    question = Question(batches=(4,))
+    question = Problem(batches=(4,))
     plan = plan_for(trace, "openvino", question)
     (bucket,) = plan.buckets
     assert bucket.dynamic is not None
@@ -176,7 +173,7 @@ def test_triples_are_valued_where_their_own_drafts_start(trace: Inputs) -> None:
     replayed = part.values.replay(bucket.dynamic)
     assert bucket.expected_tokens.value == pytest.approx(replayed.tokens_per_step, rel=1e-12)
     assert bucket.expected_tokens.value != pytest.approx(float(np.sum(bucket.path_probabilities)), rel=1e-3)
-    rivals = [t for t in OPENVINO.triples(TripleLimits(steps=6, topk=8, nodes=64)) if t.nodes % 4 == 0]
+    rivals = [t for t in OPENVINO.trees(num_steps=6, topk=8, num_draft_tokens=64) if t.num_draft_tokens % 4 == 0]
     best = max(trace.evidence.price(t, trace.cost, Point(4, 2048)).tokens_per_s for t in rivals)
     assert bucket.tokens_per_s >= best * (1.0 - 2 * TIE)
     assert any("recorded confidence" in note for note in plan.notes)
@@ -187,7 +184,7 @@ def test_triples_are_valued_where_their_own_drafts_start(trace: Inputs) -> None:
 
 def test_without_confidence_a_triple_is_the_tree_of_average_confidence() -> None:
     inputs = load_inputs(Names(hardware="h100-sxm"))
-    (bucket,) = plan_for(inputs, "openvino", Question(batches=(4,))).buckets
+    (bucket,) = plan_for(inputs, "openvino", Problem(batches=(4,))).buckets
     assert bucket.dynamic is not None
     assert bucket.tree == inputs.evidence.tree_of(bucket.dynamic)
     assert bucket.expected_tokens.value == pytest.approx(float(np.sum(bucket.path_probabilities)), rel=1e-12)
@@ -214,7 +211,7 @@ def test_a_format_that_does_not_know_the_drafter_is_left_out(table: Inputs) -> N
 
 
 def test_a_drafter_that_the_release_has_not_is_refused(table: Inputs) -> None:
-    with pytest.raises(InputError, match=r"vLLM runs no medusa drafter from 0\.33\.0 on"):
+    with pytest.raises(InputError, match=r"vLLM runs a medusa drafter before 0\.33\.0"):
         make_plan(QUESTION, table, command="x", target=Target.find("vllm==0.33.0", drafter="medusa"))
     make_plan(QUESTION, table, command="x", target=Target.find("vllm==0.32.0", drafter="medusa"))
 
@@ -231,7 +228,7 @@ def test_a_drafter_that_the_release_has_not_is_refused(table: Inputs) -> None:
 def test_what_a_plan_says_of_its_engine_is_checked(
     table: Inputs, old: str, new: str, message: str, tmp_path: Path
 ) -> None:
-    text = plan_for(table, "openvino", Question(batches=(4,))).yaml()
+    text = plan_for(table, "openvino", Problem(batches=(4,))).yaml()
     assert old in text
     path = tmp_path / "plan.yaml"
     path.write_text(text.replace(old, new, 1))

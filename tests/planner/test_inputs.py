@@ -18,7 +18,7 @@ from treeopt.plan.reading import load_plan
 from treeopt.planner.inputs import inputs_of, load_inputs
 from treeopt.planner.make import make_plan
 from treeopt.planner.names import Names
-from treeopt.solve.problem import Question
+from treeopt.solve.problem import Problem
 
 
 def test_captured_graphs_and_skew_reach_the_price() -> None:
@@ -47,7 +47,7 @@ def test_a_plan_remembers_what_changed_its_prices(tmp_path: Path) -> None:
     )
     path = tmp_path / "plan.yaml"
     inputs = load_inputs(given)
-    make_plan(Question(batches=(2,)), inputs, command="x").save(path)
+    make_plan(Problem(batches=(2,)), inputs, command="x").save(path)
     assert inputs_of(load_plan(path)).cost == inputs.cost
 
 
@@ -120,7 +120,7 @@ def test_a_cost_table_prices_what_it_has_and_the_model_the_rest(tmp_path: Path) 
     table = tmp_path / "steps.json"
     table.write_text(TABLE)
     inputs = load_inputs(Names(ranks="example", cost=str(table)))
-    plan = make_plan(Question(batches=(1, 8)), inputs, command="x")
+    plan = make_plan(Problem(batches=(1, 8)), inputs, command="x")
     first, second = plan.buckets
     assert first.plain_tokens_per_s == pytest.approx(1 / 0.007)
     assert second.plain_tokens_per_s == pytest.approx(8 / 0.008)
@@ -135,7 +135,7 @@ def test_a_plan_remembers_its_cost_table(tmp_path: Path) -> None:
     table, path = tmp_path / "steps.json", tmp_path / "plan.yaml"
     table.write_text(TABLE)
     inputs = load_inputs(Names(ranks="example", cost=str(table)))
-    make_plan(Question(batches=(8,)), inputs, command="x").save(path)
+    make_plan(Problem(batches=(8,)), inputs, command="x").save(path)
     plan = load_plan(path)
     assert plan.cost is not None
     assert (plan.cost.name, plan.cost.reference) == ("steps.json", str(table))

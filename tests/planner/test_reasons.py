@@ -11,9 +11,8 @@ from treeopt.planner.inputs import Inputs, load_inputs
 from treeopt.planner.make import make_plan
 from treeopt.planner.names import Names
 from treeopt.planner.reasons import cliff, furthest
-from treeopt.solve.best_trees import Limits
-from treeopt.solve.latency import Latency
-from treeopt.solve.problem import Question
+from treeopt.solve.problem import Limits, Problem
+from treeopt.solve.time_limit import TimeLimit
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +21,7 @@ def inputs() -> Inputs:
 
 
 def plan_for(inputs: Inputs, engine: str | None, *batches: int, max_nodes: int = 16) -> Plan:
-    question = Question(batches=batches, limits=Limits(max_nodes=max_nodes))
+    question = Problem(batches=batches, limits=Limits(max_nodes=max_nodes))
     return make_plan(question, inputs, command="x", target=None if engine is None else Target.find(engine))
 
 
@@ -83,7 +82,7 @@ def test_the_gap_of_one_setting_for_all_is_the_gain_of_the_better_tree(inputs: I
 
 
 def test_nobody_is_told_to_use_less_than_one_request(inputs: Inputs) -> None:
-    question = Question(batches=(1,), latency=Latency(max_mean_s=1e-4))
+    question = Problem(batches=(1,), time_limit=TimeLimit(max_mean_s=1e-4))
     plan = make_plan(question, inputs, command="x")
     said = " ".join([plan.buckets[0].reason, *plan.notes])
     assert "no tree was found within" in said

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
+from costs import FakeCost
 
 from treeopt.acceptance.table import DepthRankModel
 from treeopt.arrays import FloatArray
@@ -14,8 +15,7 @@ from treeopt.plan.bucket import CostSensitivity
 from treeopt.planner.inputs import load_inputs
 from treeopt.planner.names import Names
 from treeopt.planner.sensitivity import cost_sensitivity
-from treeopt.solve.best_trees import Limits
-from treeopt.solve.problem import Objective, Question
+from treeopt.solve.problem import Limits, Objective, Problem
 from treeopt.solve.result import Choice
 from treeopt.solve.search import price_tree, search
 from treeopt.tree import DraftTree
@@ -65,8 +65,8 @@ ERRORS = (
 )
 
 
-def judged(batch: int, cost: Terms, **kwargs: object) -> tuple[Question, Choice, CostSensitivity]:
-    question = Question(batches=(batch,), limits=Limits(max_nodes=32), **kwargs)  # type: ignore[arg-type]
+def judged(batch: int, cost: Terms, **kwargs: object) -> tuple[Problem, Choice, CostSensitivity]:
+    question = Problem(batches=(batch,), limits=Limits(max_nodes=32), **kwargs)  # type: ignore[arg-type]
     (choice,) = search(question, MODEL, cost)
     sensitivity = cost_sensitivity(choice, question, MODEL, cost)
     assert sensitivity is not None
@@ -157,15 +157,10 @@ def test_length_does_not_depend_on_the_cost() -> None:
 
 
 def test_a_cost_without_terms_has_no_sensitivity() -> None:
-    class Whole:
-        ridge_tokens = 295.0
-
-        def step_time_s(self, batch, nodes, depth, widths, context):  # type: ignore[no-untyped-def]
-            return np.asarray(batch) * np.asarray(nodes) * 1e-4 + 1e-3
-
-    question = Question(batches=(4,))
-    (choice,) = search(question, MODEL, Whole())
-    assert cost_sensitivity(choice, question, MODEL, Whole()) is None
+    cost = FakeCost(step_s=1e-3, token_s=1e-4)
+    question = Problem(batches=(4,))
+    (choice,) = search(question, MODEL, cost)
+    assert cost_sensitivity(choice, question, MODEL, cost) is None
 
 
 class Erring(ModelStep):
@@ -180,7 +175,7 @@ def test_the_regret_of_the_shipped_step_is_that_of_a_search_from_scratch(model: 
     inputs = load_inputs(Names(model=model, ranks="example"))
     own = {name: getattr(inputs.cost, name) for name in inputs.cost.__dataclass_fields__}
     cost, ranks = Erring(**own), inputs.evidence.all_positions
-    question = Question(batches=(batch,))
+    question = Problem(batches=(batch,))
     (choice,) = search(question, ranks, cost)
     sensitivity = cost_sensitivity(choice, question, ranks, cost)
     assert sensitivity is not None

@@ -3,8 +3,8 @@ from __future__ import annotations
 from render.test_text import printed
 
 from treeopt.acceptance.intervals import Interval
-from treeopt.bench.result import Cell, Promise, Residual, Result
-from treeopt.bench.ways import Way
+from treeopt.bench.result import BenchCell, BenchResult, Promise, Residual
+from treeopt.bench.runs import Method
 from treeopt.plan.bucket import Estimate
 from treeopt.planner.compare import Comparison
 from treeopt.render.bench import cell_table, promise_lines, residual_table
@@ -16,7 +16,7 @@ def about(value: float, *, known: bool) -> Estimate:
     return Estimate(value=value, low=value * 0.9 if known else None, high=value * 1.1 if known else None)
 
 
-def cell(name: str, tree: DraftTree, *, known: bool) -> Cell:
+def cell(name: str, tree: DraftTree, *, known: bool) -> BenchCell:
     predicted = Priced(
         nodes=len(tree), depth=tree.depth, expected_tokens=1.85, step_time_s=0.12345, tokens_per_s=12345.0
     )
@@ -25,10 +25,10 @@ def cell(name: str, tree: DraftTree, *, known: bool) -> Cell:
         cost=about(-1.1234, known=known),
         total=about(-1.1357, known=known),
     )
-    return Cell(
+    return BenchCell(
         batch=128,
         context=99,
-        way=Way(names=(name,), tree=tree),
+        way=Method(names=(name,), tree=tree),
         predicted_tokens=about(1.85, known=known),
         predicted=predicted,
         tokens=about(1.82, known=known),
@@ -39,10 +39,10 @@ def cell(name: str, tree: DraftTree, *, known: bool) -> Cell:
     )
 
 
-def result(*, known: bool, promises: tuple[Promise, ...] = ()) -> Result:
+def result(*, known: bool, promises: tuple[Promise, ...] = ()) -> BenchResult:
     ways = (("best chain, plan", DraftTree.chain(3)), ("chain:5", DraftTree.chain(5)))
     cells = tuple(cell(name, tree, known=known) for name, tree in ways)
-    return Result(setting=(), cells=cells, promises=promises, notes=())
+    return BenchResult(setting=(), cells=cells, promises=promises, notes=())
 
 
 def test_at_80_columns_every_number_is_there() -> None:

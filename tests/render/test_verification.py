@@ -7,18 +7,18 @@ pytest.importorskip("torch", reason="verification needs torch")
 
 from treeopt.render.verification import verification_table
 from treeopt.verify.checks import Check
-from treeopt.verify.verify import TreeReport, Verification
+from treeopt.verify.verify import TreeReport, VerificationReport
 
 
 def report(where: str, *checks: Check) -> TreeReport:
     return TreeReport(where=where, nodes=4, depth=2, checks=checks)
 
 
-def found() -> Verification:
+def found() -> VerificationReport:
     right = Check(name="a long name of a check", worst=2e-14, allowed=1e-13, cases=1234, where="node 3, path [0, 0]")
     wrong = Check(name="mask", worst=7, allowed=0, cases=10, where="node 36, path [1, 0, 0, 0, 0]")
     none = Check(name="mask", worst=0, allowed=0, cases=20, where="")
-    return Verification(
+    return VerificationReport(
         rule="greedy",
         exact=True,
         model="toy",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from plans import bucket_of, plan_of
 
-from treeopt.acceptance.dynamic_tree import Triple
+from treeopt.draft_family import DynamicTree
 from treeopt.errors import InputError, UnknownNameError
 from treeopt.plan.plan import Plan
 from treeopt.runtime import Hysteresis, Runtime, Tables, load_runtime
@@ -30,7 +30,7 @@ def arrays(tables: Tables) -> list[np.ndarray]:
 
 
 def test_dynamic_trees_have_no_tables() -> None:
-    dynamic = replace(bucket_of(BUSHY, 1, 4), dynamic=Triple(3, 3, 8))
+    dynamic = replace(bucket_of(BUSHY, 1, 4), dynamic=DynamicTree(3, 3, 8))
     with pytest.raises(InputError, match="batch 1-4 has a dynamic tree"):
         load_runtime(plan_of(dynamic))
 

@@ -9,8 +9,9 @@ from shared import SHARED, needs_shared
 
 from treeopt.acceptance.table import DepthRankModel
 from treeopt.errors import SearchError
-from treeopt.solve.best_trees import Family, Limits, best_families
+from treeopt.solve.best_trees import Family, best_families
 from treeopt.solve.children_cap import capped_families
+from treeopt.solve.problem import Limits
 
 SIZES = [(2, 3, 6), (3, 2, 7), (2, 4, 6), (3, 3, 5), (4, 2, 5)]  # K, D, N
 

@@ -6,37 +6,27 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from costs import FakeCost
 from oracles import TableModel, all_trees, random_path_model, random_product_model
 
 from treeopt.acceptance.model import expected_tokens, path_probabilities
 from treeopt.acceptance.table import DepthRankModel
-from treeopt.arrays import FloatArray
-from treeopt.cost.step_cost import IntLike
-from treeopt.solve.best_trees import Limits, best_families
+from treeopt.solve.best_trees import best_families
 from treeopt.solve.bound import WIDTHS, Ideal, narrowest, split_by_width
 from treeopt.solve.candidates import Sizes
-from treeopt.solve.problem import Point
+from treeopt.solve.problem import Limits, Point
 from treeopt.tree import DraftTree
 
 RANKS, DEPTH, NODES = 2, 5, 7
 POINT = Point(1, 0)
 
 
-class LevelCost:
+def level_cost(rng: np.random.Generator) -> FakeCost:
     """A price per node and per node with children, other for every level."""
-
-    ridge_tokens = 295.2
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self.node_s, self.level_s = rng.random(), rng.random(DEPTH)
-
-    def step_time_s(
-        self, batch: IntLike, nodes: IntLike, depth: IntLike, widths: np.ndarray, context: IntLike
-    ) -> FloatArray:
-        return np.asarray(1.0 + self.node_s * np.asarray(nodes) + widths @ self.level_s) * np.ones(np.shape(batch))
+    return FakeCost(step_s=1.0, token_s=rng.random(), level_s=rng.random(DEPTH))
 
 
-def bounded(tree: DraftTree, model: TableModel, cost: LevelCost, ideals: list[Ideal]) -> bool:
+def bounded(tree: DraftTree, model: TableModel, cost: FakeCost, ideals: list[Ideal]) -> bool:
     E = expected_tokens(path_probabilities(model, tree))
     widths = np.zeros(DEPTH, dtype=np.int64)
     widths[: tree.depth] = tree.expanded_widths
@@ -57,7 +47,7 @@ def sizes_of(model: TableModel) -> Sizes:
 @pytest.mark.parametrize("seed", range(6))
 def test_every_tree_is_bounded_by_its_size(make, seed: int) -> None:  # type: ignore[no-untyped-def]
     rng = np.random.default_rng(seed)
-    model, cost = make(rng, DEPTH, RANKS), LevelCost(rng)
+    model, cost = make(rng, DEPTH, RANKS), level_cost(rng)
     ideals = [narrowest(sizes_of(model), cost, [POINT])]
     assert all(bounded(tree, model, cost, ideals) for tree in trees())
 
@@ -66,7 +56,7 @@ def test_every_tree_is_bounded_by_its_size(make, seed: int) -> None:  # type: ig
 def test_every_tree_is_bounded_by_its_size_and_width(seed: int) -> None:
     """Deep narrow trees too, of sizes at which the best tree of that depth cap is a shallower one."""
     rng = np.random.default_rng(seed)
-    model, cost = random_product_model(rng, DEPTH, RANKS), LevelCost(rng)
+    model, cost = random_product_model(rng, DEPTH, RANKS), level_cost(rng)
     by_width = [best_families(model, Limits(max_nodes=NODES), max_width=w) for w in WIDTHS]
     ideals = list(split_by_width(sizes_of(model), by_width, cost, POINT))
     assert all(bounded(tree, model, cost, ideals) for tree in trees())

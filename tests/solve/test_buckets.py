@@ -4,7 +4,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from treeopt.errors import SearchError
@@ -26,7 +26,6 @@ def brute_force(value: np.ndarray, buckets: int) -> float:
     return min(worst_loss(value, (0, *cut, n)) for cut in combinations(range(1, n), buckets - 1))
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 6), st.integers(1, 5), st.sampled_from([0.0, 0.05, 0.3]))
 def test_partition_equals_brute_force(seed: int, batches: int, options: int, max_loss: float) -> None:
     rng = np.random.default_rng(seed)

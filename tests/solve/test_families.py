@@ -7,19 +7,29 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
+from costs import FakeCost, staircase
 from engines.builder import dynamic_paths
 from oracles import TableModel, all_trees, random_path_model, random_product_model
-from solve.test_search import TableCost, found, staircase
+from solve.test_search import found
 
-from treeopt.acceptance.dynamic_tree import OPENVINO, SGLANG, TENSORRT_LLM, Triple, TripleRule
-from treeopt.engines.limits import TreeLimits
+from treeopt.draft_family import (
+    OPENVINO,
+    SGLANG,
+    TENSORRT_LLM,
+    Chains,
+    DraftFamily,
+    DynamicTree,
+    DynamicTreeRule,
+    DynamicTrees,
+    StaticTrees,
+    UniformTrees,
+    has_leading_parents,
+    is_uniform,
+)
 from treeopt.errors import SearchError
-from treeopt.solve.best_trees import Limits
 from treeopt.solve.buckets import Sharing
-from treeopt.solve.families import Chains, Shape, Trees, Triples, UniformTrees, has_leading_parents, is_uniform
-from treeopt.solve.problem import Objective, Question
+from treeopt.solve.problem import TIE, Limits, Objective, Problem
 from treeopt.solve.result import Choice
-from treeopt.solve.scores import TIE
 from treeopt.solve.search import search
 from treeopt.tree import DraftTree
 
@@ -28,7 +38,7 @@ CASES = [(2, 3, 6), (3, 2, 7), (2, 4, 6), (3, 3, 5)]
 both_laws = pytest.mark.parametrize("make", [random_path_model, random_product_model])
 
 
-def value(tree: DraftTree, model: TableModel, cost: TableCost, batch: int) -> float:
+def value(tree: DraftTree, model: TableModel, cost: FakeCost, batch: int) -> float:
     widths = np.zeros(model.depth, dtype=np.int64)
     widths[: tree.depth] = tree.expanded_widths
     tokens = 1.0 + sum(model.f(path) for path in tree.paths)
@@ -42,12 +52,14 @@ def trees_of(model: TableModel, nodes: int, allowed: Callable[[DraftTree], bool]
             yield tree
 
 
-def searched(seed: int, make: Make, shape: Shape, *, off: bool = False, width_s: float = 0.0):  # type: ignore[no-untyped-def]
+def searched(seed: int, make: Make, shape: DraftFamily, *, off: bool = False, wide_s: float = 0.0):  # type: ignore[no-untyped-def]
     rng = np.random.default_rng(seed)
     K, D, N = CASES[seed % 4]
     model = make(rng, D, K)
-    cost = TableCost(staircase(rng, 4, N + 1), depth_s=0.1 * (seed % 3), width_s=width_s)
-    question = Question(batches=(3,), limits=Limits(max_nodes=N), shape=shape, may_be_off=off)
+    cost = FakeCost(table=staircase(rng, 4, N + 1), pass_s=0.1 * (seed % 3), wide_s=wide_s)
+    if isinstance(shape, Chains):
+        shape = Chains(may_be_off=off)
+    question = Problem(batches=(3,), limits=Limits(max_nodes=N), family=shape, may_be_off=off)
     (choice,) = search(question, model, cost)
     return model, cost, N, choice
 
@@ -77,8 +89,8 @@ def test_chains(make: Make, off: bool, seed: int) -> None:
 @pytest.mark.parametrize("equal", [False, True])
 @pytest.mark.parametrize("seed", range(12))
 def test_uniform_trees(make: Make, equal: bool, seed: int) -> None:
-    model, cost, N, choice = searched(seed, make, UniformTrees(equal_widths=equal), width_s=0.05)
-    limits = TreeLimits(uniform=True, equal_widths=equal, min_depth=1)
+    model, cost, N, choice = searched(seed, make, UniformTrees(equal_widths=equal), wide_s=0.05)
+    limits = UniformTrees(equal_widths=equal, min_depth=1)
     check(choice, max(value(t, model, cost, 3) for t in trees_of(model, N, lambda t: limits.refusal(t) is None)))
     assert is_uniform(choice.tree)
 
@@ -102,8 +114,8 @@ def sorted_model(product_form: bool) -> Make:
 @pytest.mark.parametrize("gaps", [False, True])
 @pytest.mark.parametrize("seed", range(16))
 def test_trees_of_two_levels_at_least(product_form: bool, gaps: bool, seed: int) -> None:
-    model, cost, N, choice = searched(seed, sorted_model(product_form), Trees(min_depth=2, rank_gaps=gaps))
-    limits = TreeLimits(rank_gaps=gaps, min_depth=2)
+    model, cost, N, choice = searched(seed, sorted_model(product_form), StaticTrees(min_depth=2, rank_gaps=gaps))
+    limits = StaticTrees(rank_gaps=gaps, min_depth=2)
     fits = trees_of(model, N, lambda t: limits.refusal(t) is None)
     # Chains of other guesses, which need rank gaps, are bounded by the likeliest node of each depth.
     check(choice, max(value(t, model, cost, 3) for t in fits), exact=product_form or not gaps)
@@ -115,9 +127,9 @@ def test_trees_of_two_levels_at_least(product_form: bool, gaps: bool, seed: int)
 @pytest.mark.parametrize("seed", range(16))
 def test_a_children_cap_leaves_no_rank_gaps(product_form: bool, children: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    model, cost = sorted_model(product_form)(rng, 3, 3), TableCost(staircase(rng, 4, 7), depth_s=0.02)
-    limits, caps = TreeLimits(rank_gaps=False), Limits(max_nodes=6, max_children=children)
-    (choice,) = search(Question(batches=(3,), limits=caps, shape=Trees(rank_gaps=False)), model, cost)
+    model, cost = sorted_model(product_form)(rng, 3, 3), FakeCost(table=staircase(rng, 4, 7), pass_s=0.02)
+    limits, caps = StaticTrees(rank_gaps=False), Limits(max_nodes=6, max_children=children)
+    (choice,) = search(Problem(batches=(3,), limits=caps, family=StaticTrees(rank_gaps=False)), model, cost)
     fits = (
         DraftTree(tuple(paths)) for paths in all_trees(3, 3, 6, max_children=children) if _loads(limits, tuple(paths))
     )
@@ -126,69 +138,69 @@ def test_a_children_cap_leaves_no_rank_gaps(product_form: bool, children: int, s
     assert choice.runner_up is None or limits.refusal(choice.runner_up.draft) is None
 
 
-def _loads(limits: TreeLimits, paths: tuple[tuple[int, ...], ...]) -> bool:
+def _loads(limits: StaticTrees, paths: tuple[tuple[int, ...], ...]) -> bool:
     return limits.refusal(DraftTree(paths)) is None
 
 
 @pytest.mark.parametrize("product_form", [False, True])
-@pytest.mark.parametrize("shape", [Trees(), Trees(min_depth=1), Trees(min_depth=2, rank_gaps=False)])
+@pytest.mark.parametrize("shape", [StaticTrees(), StaticTrees(min_depth=1), StaticTrees(min_depth=2, rank_gaps=False)])
 @pytest.mark.parametrize("seed", range(16))
-def test_path_lists_within_ranks_and_depth(product_form: bool, shape: Trees, seed: int) -> None:
+def test_path_lists_within_ranks_and_depth(product_form: bool, shape: StaticTrees, seed: int) -> None:
     rng = np.random.default_rng(seed)
     model = sorted_model(product_form)(rng, 3, 3)
-    cost = TableCost(staircase(rng, 4, 7), depth_s=0.05)
-    limits = TreeLimits(max_ranks=2, max_depth=2, min_depth=shape.min_depth, rank_gaps=shape.rank_gaps)
+    cost = FakeCost(table=staircase(rng, 4, 7), pass_s=0.05)
+    limits = StaticTrees(max_ranks=2, max_depth=2, min_depth=shape.min_depth, rank_gaps=shape.rank_gaps)
     caps = Limits(max_nodes=6, max_ranks=2, max_depth=2)
-    (choice,) = search(Question(batches=(3,), limits=caps, shape=shape, may_be_off=not shape.min_depth), model, cost)
+    (choice,) = search(Problem(batches=(3,), limits=caps, family=shape, may_be_off=not shape.min_depth), model, cost)
     fits = trees_of(model, 6, lambda tree: limits.refusal(tree) is None)
     check(choice, max(value(tree, model, cost, 3) for tree in fits))
     assert limits.refusal(choice.tree) is None
 
 
 @pytest.mark.parametrize("product_form", [False, True])
-@pytest.mark.parametrize("width_s", [0.0, 0.1])
+@pytest.mark.parametrize("wide_s", [0.0, 0.1])
 @pytest.mark.parametrize("seed", range(12))
-def test_a_cap_on_expanded_nodes(product_form: bool, width_s: float, seed: int) -> None:
+def test_a_cap_on_expanded_nodes(product_form: bool, wide_s: float, seed: int) -> None:
     """Exact where f is a product; elsewhere the gap covers what a better tree could gain."""
     model, cost, N, choice = searched(
-        seed, sorted_model(product_form), Trees(max_expanded=1, min_depth=1), width_s=width_s
+        seed, sorted_model(product_form), StaticTrees(max_expanded=1, min_depth=1), wide_s=wide_s
     )
-    limits = TreeLimits(max_expanded=1, min_depth=1)
+    limits = StaticTrees(max_expanded=1, min_depth=1)
     best = max(value(t, model, cost, 3) for t in trees_of(model, N, lambda t: limits.refusal(t) is None))
-    check(choice, best, exact=product_form and not width_s)
+    check(choice, best, exact=product_form and not wide_s)
     assert choice.tree.expanded_widths.max() == 1
 
 
 @pytest.mark.parametrize("product_form", [False, True])
 @pytest.mark.parametrize("seed", range(16))
 def test_trees_whose_parents_lead(product_form: bool, seed: int) -> None:
-    model, cost, N, choice = searched(seed, sorted_model(product_form), Trees(min_depth=2, leading_parents=True))
+    model, cost, N, choice = searched(seed, sorted_model(product_form), StaticTrees(min_depth=2, leading_parents=True))
     fits = trees_of(model, N, lambda t: t.depth >= 2 and has_leading_parents(t))
     check(choice, max(value(t, model, cost, 3) for t in fits), exact=False)
     assert has_leading_parents(choice.tree)
 
 
-def every_triple(rule: TripleRule, model: TableModel, nodes: int) -> Iterator[Triple]:
+def every_triple(rule: DynamicTreeRule, model: TableModel, nodes: int) -> Iterator[DynamicTree]:
     for steps, topk, n in product(range(1, model.depth + 1), range(1, model.ranks + 1), range(2, nodes + 1)):
         if rule.smallest(steps, topk) <= n <= rule.largest(steps, topk):
-            yield Triple(steps, topk, n)
+            yield DynamicTree(steps, topk, n)
 
 
 @pytest.mark.parametrize("rule", [SGLANG, TENSORRT_LLM, OPENVINO], ids=lambda rule: rule.engine)
 @pytest.mark.parametrize("seed", range(20))
-def test_triples(rule: TripleRule, seed: int) -> None:
-    model, cost, N, choice = searched(seed, sorted_model(seed % 2 == 0), Triples(rule=rule), width_s=0.03)
+def test_triples(rule: DynamicTreeRule, seed: int) -> None:
+    model, cost, N, choice = searched(seed, sorted_model(seed % 2 == 0), DynamicTrees(rule=rule), wide_s=0.03)
 
-    def rate(triple: Triple) -> float:
+    def rate(triple: DynamicTree) -> float:
         paths = dynamic_paths(lambda path: model._rows[path], *triple)
-        widths = np.array([1] + [triple.topk] * (triple.steps - 1))
-        time_s = float(cost.step_time_s(3, triple.nodes, triple.steps, widths, 0))
+        widths = np.array([1] + [triple.topk] * (triple.num_steps - 1))
+        time_s = float(cost.step_time_s(3, triple.num_draft_tokens, triple.num_steps, widths, 0))
         return 3.0 * float(1.0 + sum(model.f(path) for path in paths)) / time_s
 
     check(choice, max(rate(t) for t in every_triple(rule, model, N)))
-    if choice.triple is not None:
-        rule.check(choice.triple)
-        assert set(choice.tree.paths) == dynamic_paths(lambda path: model._rows[path], *choice.triple)
+    if choice.dynamic is not None:
+        rule.check(choice.dynamic)
+        assert set(choice.tree.paths) == dynamic_paths(lambda path: model._rows[path], *choice.dynamic)
     else:
         assert choice.tree.is_chain
 
@@ -204,9 +216,9 @@ def test_chain_schedules_lose_the_least_at_worst(longest_first: bool, trees: int
     """All lengths of all batch sizes, tried one by one, in as many runs of one length as there may be."""
     rng = np.random.default_rng(seed)
     model, batches = sorted_model(True)(rng, 3, 2), (1, 2, 3, 4)
-    cost = TableCost(staircase(rng, 5, 5), depth_s=0.1)
+    cost = FakeCost(table=staircase(rng, 5, 5), pass_s=0.1)
     sharing = Sharing(max_loss=0.0, max_trees=trees)
-    question = Question(batches=batches, shape=Chains(), may_be_off=False, longest_first=longest_first, sharing=sharing)
+    question = Problem(batches=batches, family=Chains(longest_first=longest_first), sharing=sharing)
     rates = np.array([[value(DraftTree.chain(k), model, cost, b) for k in range(1, 4)] for b in batches])
     losses = 1.0 - rates / rates.max(axis=1, keepdims=True)
     fits = [
@@ -224,21 +236,21 @@ def test_chain_schedules_lose_the_least_at_worst(longest_first: bool, trees: int
 
 def test_nothing_left_to_draft_is_said() -> None:
     model = random_product_model(np.random.default_rng(0), 2, 2)
-    cost = TableCost(np.ones((9, 9)))
-    question = Question(batches=(8,), shape=Chains(), may_be_off=False, budget_tokens=8)
+    cost = FakeCost(table=np.ones((9, 9)))
+    question = Problem(batches=(8,), family=Chains(), budget_tokens=8)
     with pytest.raises(SearchError, match="nothing to draft at batch 8"):
         search(question, model, cost)
-    two_levels = Question(batches=(1,), shape=Trees(min_depth=2), may_be_off=False, limits=Limits(max_nodes=2))
+    two_levels = Problem(batches=(1,), family=StaticTrees(min_depth=2), may_be_off=False, limits=Limits(max_nodes=2))
     with pytest.raises(SearchError, match="nothing to draft"):
         search(two_levels, model, cost)
-    with pytest.raises(SearchError, match="leave no triple"):
-        search(Question(batches=(1,), shape=Triples(rule=SGLANG), limits=Limits(max_nodes=1)), model, cost)
+    with pytest.raises(SearchError, match="leave no dynamic tree"):
+        search(Problem(batches=(1,), family=DynamicTrees(rule=SGLANG), limits=Limits(max_nodes=1)), model, cost)
 
 
 def test_length_fills_the_budget_within_the_shape() -> None:
     model = random_product_model(np.random.default_rng(1), 4, 3)
-    cost = TableCost(np.ones((9, 70)))
-    for shape in (Chains(), UniformTrees(), Triples(rule=SGLANG)):
-        question = Question(batches=(8,), shape=shape, may_be_off=False, budget_tokens=40, objective=Objective.LENGTH)
+    cost = FakeCost(table=np.ones((9, 70)))
+    for shape in (Chains(), UniformTrees(), DynamicTrees(rule=SGLANG)):
+        question = Problem(batches=(8,), family=shape, may_be_off=False, budget_tokens=40, objective=Objective.LENGTH)
         (choice,) = search(question, model, cost)
         assert 1 < choice.best.nodes <= 5

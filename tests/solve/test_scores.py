@@ -2,52 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+from costs import FakeCost, staircase
 from oracles import TableModel, all_trees, random_path_model, random_product_model
 
-from treeopt.acceptance.model import path_probabilities
+from treeopt.acceptance.model import exact_lengths, path_probabilities
 from treeopt.acceptance.table import DepthRankModel
-from treeopt.arrays import FloatArray
-from treeopt.cost.step_cost import IntLike
 from treeopt.errors import InputError
-from treeopt.solve.best_trees import Limits
 from treeopt.solve.buckets import Sharing
-from treeopt.solve.latency import Latency, accepted_lengths, steps_needed
-from treeopt.solve.problem import Objective, Point, Question
+from treeopt.solve.problem import TIE, Limits, Objective, Point, Problem
 from treeopt.solve.result import Choice
-from treeopt.solve.scores import TIE
 from treeopt.solve.search import price_tree, search
+from treeopt.solve.time_limit import TimeLimit, steps_needed
 from treeopt.tree import DraftTree
 
 TOKENS = 24
-
-
-@dataclass
-class RandomCost:
-    """Step times [batch][nodes], longer with depth, width and context."""
-
-    table: FloatArray
-    depth_s: float = 0.0
-    width_s: float = 0.0
-    context_s: float = 0.0
-    ridge_tokens: float = 295.2
-
-    def step_time_s(
-        self, batch: IntLike, nodes: IntLike, depth: IntLike, widths: np.ndarray, context: IntLike
-    ) -> FloatArray:
-        wide = np.maximum(np.sum(widths, axis=-1) - np.asarray(depth), 0)
-        shape = self.depth_s * np.asarray(depth) + self.width_s * wide
-        read = self.context_s * np.asarray(batch) * np.asarray(context)
-        return self.table[np.asarray(batch), np.asarray(nodes)] + shape + read
-
-
-def staircase(rng: np.random.Generator, batches: int, nodes: int) -> FloatArray:
-    jumps = rng.exponential(0.4, (batches, nodes)) * (rng.random((batches, nodes)) < 0.4)
-    return 1.0 + np.cumsum(jumps, axis=1) - 0.2 * (rng.random((batches, nodes)) < 0.1)
 
 
 class Tried(NamedTuple):
@@ -57,13 +29,13 @@ class Tried(NamedTuple):
     p99_s: float
 
 
-def every_tree(model: TableModel, cost: RandomCost, batch: int, max_nodes: int) -> list[Tried]:
+def every_tree(model: TableModel, cost: FakeCost, batch: int, max_nodes: int) -> list[Tried]:
     """All trees, priced one by one."""
     trees = [DraftTree(tuple(paths)) for paths in all_trees(model.ranks, model.depth, max_nodes)]
     lengths = np.zeros((len(trees), model.depth + 1))
     priced = []
     for row, tree in zip(lengths, trees, strict=True):
-        row[: tree.depth + 1] = accepted_lengths(tree, path_probabilities(model, tree))
+        row[: tree.depth + 1] = exact_lengths(tree, path_probabilities(model, tree))
         priced.append(price_tree(tree, model, cost, batch=batch, context=0))
     steps = steps_needed(lengths, TOKENS)
     return [
@@ -96,11 +68,11 @@ CASES = [(2, 3, 6), (3, 2, 6), (2, 4, 5), (3, 3, 5)]
 def test_the_best_tree_within_a_mean_limit_equals_brute_force(make, objective: Objective, seed: int) -> None:  # type: ignore[no-untyped-def]
     rng = np.random.default_rng(seed)
     K, D, N = CASES[seed % 4]
-    model, cost = make(rng, D, K), RandomCost(staircase(rng, 4, N + 1), depth_s=0.1 * (seed % 3))
+    model, cost = make(rng, D, K), FakeCost(table=staircase(rng, 4, N + 1), pass_s=0.1 * (seed % 3))
     tried = every_tree(model, cost, 3, N)
     limit = float(np.quantile([t.mean_s for t in tried], 0.3))
-    latency = Latency(max_mean_s=limit, output_tokens=TOKENS)
-    question = Question(batches=(3,), limits=Limits(max_nodes=N), objective=objective, latency=latency)
+    latency = TimeLimit(max_mean_s=limit, output_tokens=TOKENS)
+    question = Problem(batches=(3,), limits=Limits(max_nodes=N), objective=objective, time_limit=latency)
     (choice,) = search(question, model, cost)
     within = [t for t in tried if t.mean_s <= limit]
     assert choice.meets_limit
@@ -121,14 +93,14 @@ def test_the_best_tree_within_a_mean_limit_equals_brute_force(make, objective: O
 def test_the_gap_bounds_every_tree_within_a_percentile_limit(make, width_s: float, tight: bool, seed: int) -> None:  # type: ignore[no-untyped-def]
     rng = np.random.default_rng(seed)
     K, D, N = CASES[seed % 4]
-    model, cost = make(rng, D, K), RandomCost(staircase(rng, 4, N + 1), depth_s=0.05, width_s=width_s)
+    model, cost = make(rng, D, K), FakeCost(table=staircase(rng, 4, N + 1), pass_s=0.05, wide_s=width_s)
     tried = every_tree(model, cost, 2, N)
-    (free,) = search(Question(batches=(2,), limits=Limits(max_nodes=N)), model, cost)
+    (free,) = search(Problem(batches=(2,), limits=Limits(max_nodes=N)), model, cost)
     # A tight limit excludes the tree that is best without it.
     limit = 0.999 * of_choice(free, tried).p99_s if tight else float(np.quantile([t.p99_s for t in tried], 0.25))
     mean_limit = float(np.quantile([t.mean_s for t in tried], 0.6))
-    latency = Latency(max_mean_s=mean_limit, max_p99_s=limit, output_tokens=TOKENS)
-    (choice,) = search(Question(batches=(2,), limits=Limits(max_nodes=N), latency=latency), model, cost)
+    latency = TimeLimit(max_mean_s=mean_limit, max_p99_s=limit, output_tokens=TOKENS)
+    (choice,) = search(Problem(batches=(2,), limits=Limits(max_nodes=N), time_limit=latency), model, cost)
     within = [t for t in tried if t.p99_s <= limit and t.mean_s <= mean_limit]
     best = max((t.tokens_per_s for t in within), default=0.0)
     if choice.meets_limit:
@@ -141,7 +113,7 @@ def test_the_gap_bounds_every_tree_within_a_percentile_limit(make, width_s: floa
         assert limit_gap(choice, tried, latency) <= 1e-9
 
 
-def limit_gap(choice: Choice, tried: list[Tried], latency: Latency) -> float:
+def limit_gap(choice: Choice, tried: list[Tried], latency: TimeLimit) -> float:
     """By how much more than `gap` some tree comes closer to the limits than the choice; 0 if none does."""
 
     def room(t: Tried) -> float:
@@ -158,13 +130,13 @@ def limit_gap(choice: Choice, tried: list[Tried], latency: Latency) -> float:
 def test_where_nothing_is_within_the_quickest_is_the_answer(seed: int) -> None:
     rng = np.random.default_rng(seed)
     K, D, N = CASES[seed % 4]
-    model, cost = random_product_model(rng, D, K), RandomCost(staircase(rng, 4, N + 1), width_s=0.05 * (seed % 2))
+    model, cost = random_product_model(rng, D, K), FakeCost(table=staircase(rng, 4, N + 1), wide_s=0.05 * (seed % 2))
     tried = every_tree(model, cost, 3, N)
     for latency in (
-        Latency(max_mean_s=0.8 * min(t.mean_s for t in tried), output_tokens=TOKENS),
-        Latency(max_p99_s=0.8 * min(t.p99_s for t in tried), output_tokens=TOKENS),
+        TimeLimit(max_mean_s=0.8 * min(t.mean_s for t in tried), output_tokens=TOKENS),
+        TimeLimit(max_p99_s=0.8 * min(t.p99_s for t in tried), output_tokens=TOKENS),
     ):
-        (choice,) = search(Question(batches=(3,), limits=Limits(max_nodes=N), latency=latency), model, cost)
+        (choice,) = search(Problem(batches=(3,), limits=Limits(max_nodes=N), time_limit=latency), model, cost)
         assert not choice.meets_limit
         assert limit_gap(choice, tried, latency) <= 1e-9
 
@@ -172,17 +144,17 @@ def test_where_nothing_is_within_the_quickest_is_the_answer(seed: int) -> None:
 def test_a_percentile_limit_passes_over_a_faster_tree() -> None:
     # Two guesses: 0.9 tokens in nearly every step. A chain of two: 2 tokens or none, each half of the time.
     model = TableModel(2, 2, lambda path: np.array([[0.5, 0.4], [1.0, 0.0]][len(path)] if path != (1,) else [0.0, 0.0]))
-    cost = RandomCost(np.ones((2, 4)), depth_s=0.01)
+    cost = FakeCost(table=np.ones((2, 4)), pass_s=0.01)
     limits = Limits(max_nodes=3)
-    (free,) = search(Question(batches=(1,), limits=limits), model, cost)
+    (free,) = search(Problem(batches=(1,), limits=limits), model, cost)
     assert free.tree == DraftTree.chain(2)  # 2 / 1.02 against 1.9 / 1.01
     # 8 tokens: n + Binomial(n, 0.9) >= 8 for 99 % needs n = 5, n + 2 Binomial(n, 0.5) >= 8 needs n = 7.
-    latency = Latency(max_p99_s=6 * 1.01 / 8, output_tokens=8)
-    (bound,) = search(Question(batches=(1,), limits=limits, latency=latency), model, cost)
+    latency = TimeLimit(max_p99_s=6 * 1.01 / 8, output_tokens=8)
+    (bound,) = search(Problem(batches=(1,), limits=limits, time_limit=latency), model, cost)
     assert bound.tree == DraftTree(((0,), (1,)))
     assert bound.meets_limit
     (loose,) = search(
-        Question(batches=(1,), limits=limits, latency=Latency(max_p99_s=7 * 1.02 / 8 + 1e-9, output_tokens=8)),
+        Problem(batches=(1,), limits=limits, time_limit=TimeLimit(max_p99_s=7 * 1.02 / 8 + 1e-9, output_tokens=8)),
         model,
         cost,
     )
@@ -192,19 +164,21 @@ def test_a_percentile_limit_passes_over_a_faster_tree() -> None:
 def test_batches_within_and_over_the_limit_share_no_bucket() -> None:
     model = DepthRankModel(np.tile([0.7, 0.15], (6, 1)))
     batch, nodes = np.meshgrid(np.arange(65), np.arange(65), indexing="ij")
-    cost = RandomCost(np.maximum(1.0, batch * nodes / 100.0), depth_s=0.01)
-    question = Question(batches=tuple(range(1, 65)), sharing=Sharing(max_loss=0.2), latency=Latency(max_mean_s=0.45))
+    cost = FakeCost(table=np.maximum(1.0, batch * nodes / 100.0), pass_s=0.01)
+    question = Problem(
+        batches=tuple(range(1, 65)), sharing=Sharing(max_loss=0.2), time_limit=TimeLimit(max_mean_s=0.45)
+    )
     choices = search(question, model, cost)
     assert {c.meets_limit for c in choices} == {True, False}
     for choice in choices:
         for b in range(choice.batch_min, choice.batch_max + 1):
-            (alone,) = search(Question(batches=(b,), latency=question.latency), model, cost)
+            (alone,) = search(Problem(batches=(b,), time_limit=question.time_limit), model, cost)
             assert alone.meets_limit == choice.meets_limit
             if alone.meets_limit:
                 here = price_tree(choice.tree, model, cost, batch=b, context=2048)
                 assert here.step_time_s / here.expected_tokens <= 0.45
     # One tree for all has to be allowed if that is asked for.
-    one = search(Question(batches=(1, 64), sharing=Sharing(max_trees=1), latency=question.latency), model, cost)
+    one = search(Problem(batches=(1, 64), sharing=Sharing(max_trees=1), time_limit=question.time_limit), model, cost)
     assert [(c.batch_min, c.batch_max, c.meets_limit) for c in one] == [(1, 64, False)]
 
 
@@ -214,11 +188,11 @@ def test_batches_within_and_over_the_limit_share_no_bucket() -> None:
 def test_what_a_shared_range_loses_is_told_though_a_limit_is_missed(make, quantile: float, seed: int) -> None:  # type: ignore[no-untyped-def]
     rng = np.random.default_rng(seed)
     K, D, N = CASES[seed % 4]
-    model, cost = make(rng, D, K), RandomCost(staircase(rng, 4, N + 1) * np.array([1, 1, 1.5, 2.5])[:, None])
+    model, cost = make(rng, D, K), FakeCost(table=staircase(rng, 4, N + 1) * np.array([1, 1, 1.5, 2.5])[:, None])
     tried = {batch: every_tree(model, cost, batch, N) for batch in (1, 2, 3)}
     limit = float(np.quantile([t.mean_s for batch in (1, 3) for t in tried[batch]], quantile))
-    latency = Latency(max_mean_s=limit)
-    question = Question(batches=(1, 3), limits=Limits(max_nodes=N), latency=latency, sharing=Sharing(max_trees=1))
+    latency = TimeLimit(max_mean_s=limit)
+    question = Problem(batches=(1, 3), limits=Limits(max_nodes=N), time_limit=latency, sharing=Sharing(max_trees=1))
     (choice,) = search(question, model, cost)
     ends = [price_tree(choice.tree, model, cost, batch=b, context=question.context) for b in (1, 2, 3)]
     # At one batch size the quickest tree per token is the fastest one, so a limit on the mean never changes it.
@@ -229,9 +203,9 @@ def test_what_a_shared_range_loses_is_told_though_a_limit_is_missed(make, quanti
 
 def test_a_budget_and_a_limit_that_no_tree_meets_together_still_have_an_answer() -> None:
     model = DepthRankModel(np.tile([0.7, 0.15], (6, 1)))
-    cost = RandomCost(np.ones((188, 65)) + np.arange(188)[:, None] / 100.0)
-    latency = Latency(max_mean_s=0.9)  # plain decoding takes 1 s
-    question = Question(batches=(2, 187), budget_tokens=179, latency=latency, sharing=Sharing(max_trees=1))
+    cost = FakeCost(table=np.ones((188, 65)) + np.arange(188)[:, None] / 100.0)
+    latency = TimeLimit(max_mean_s=0.9)  # plain decoding takes 1 s
+    question = Problem(batches=(2, 187), budget_tokens=179, time_limit=latency, sharing=Sharing(max_trees=1))
     (choice,) = search(question, model, cost)
     assert len(choice.tree) == 1  # no draft stays under the budget at batch 187
     assert not choice.meets_limit
@@ -243,13 +217,15 @@ def test_a_budget_and_a_limit_that_no_tree_meets_together_still_have_an_answer()
 def test_a_limit_of_six_digits_from_an_answer_is_met_by_that_answer(seed: int) -> None:
     rng = np.random.default_rng(seed)
     K, D, N = CASES[seed % 4]
-    model, cost = random_path_model(rng, D, K), RandomCost(staircase(rng, 4, N + 1), depth_s=0.05)
+    model, cost = random_path_model(rng, D, K), FakeCost(table=staircase(rng, 4, N + 1), pass_s=0.05)
     tried = every_tree(model, cost, 2, N)
-    question = Question(batches=(2,), limits=Limits(max_nodes=N), latency=Latency(output_tokens=TOKENS))
+    question = Problem(batches=(2,), limits=Limits(max_nodes=N), time_limit=TimeLimit(output_tokens=TOKENS))
     (free,) = search(question, model, cost)
     own = of_choice(free, tried)
-    latency = Latency(max_mean_s=float(f"{own.mean_s:.6g}"), max_p99_s=float(f"{own.p99_s:.6g}"), output_tokens=TOKENS)
-    (again,) = search(Question(batches=(2,), limits=Limits(max_nodes=N), latency=latency), model, cost)
+    latency = TimeLimit(
+        max_mean_s=float(f"{own.mean_s:.6g}"), max_p99_s=float(f"{own.p99_s:.6g}"), output_tokens=TOKENS
+    )
+    (again,) = search(Problem(batches=(2,), limits=Limits(max_nodes=N), time_limit=latency), model, cost)
     assert again.meets_limit
     assert again.best.tokens_per_s == pytest.approx(free.best.tokens_per_s, rel=1e-12)
 
@@ -257,8 +233,8 @@ def test_a_limit_of_six_digits_from_an_answer_is_met_by_that_answer(seed: int) -
 def test_a_tree_for_a_range_of_contexts_is_judged_at_both_ends() -> None:
     model = DepthRankModel(np.tile([0.7, 0.15], (6, 1)))
     batch, nodes = np.meshgrid(np.arange(33), np.arange(33), indexing="ij")
-    cost = RandomCost(1.0 + batch * nodes / 60.0, depth_s=0.05, context_s=1e-5)
-    question = Question(
+    cost = FakeCost(table=1.0 + batch * nodes / 60.0, pass_s=0.05, context_s=1e-5)
+    question = Problem(
         batches=(4, 32), context=40_000, first_context=1_000, limits=Limits(max_nodes=32), sharing=Sharing(max_loss=0.0)
     )
     choices = search(question, model, cost)
@@ -277,7 +253,7 @@ def test_a_tree_for_a_range_of_contexts_is_judged_at_both_ends() -> None:
 
 
 def test_contexts_answer_for_those_above_the_previous_one() -> None:
-    question = Question(batches=(8,))
+    question = Problem(batches=(8,))
     parts = question.over((1024, 8192, 32768))
     assert [(q.context_min, q.context) for q in parts] == [(1024, 1024), (1025, 8192), (8193, 32768)]
     assert [len(q.ends) for q in parts] == [1, 2, 2]

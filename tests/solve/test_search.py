@@ -1,49 +1,25 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 import pytest
+from costs import FakeCost, staircase
 from oracles import TableModel, all_trees, random_path_model, random_product_model
 
 from treeopt.acceptance.table import DepthRankModel
-from treeopt.arrays import FloatArray
 from treeopt.cost.hardware import break_even_batch
-from treeopt.cost.step_cost import IntLike
 from treeopt.errors import InputError, UnknownNameError
-from treeopt.solve.best_trees import Limits
 from treeopt.solve.buckets import Sharing
-from treeopt.solve.problem import Question, parse_objective
+from treeopt.solve.problem import TIE, Limits, Problem, parse_objective
 from treeopt.solve.result import Choice
-from treeopt.solve.scores import TIE
 from treeopt.solve.search import price_tree, search
 from treeopt.tree import DraftTree
-
-
-@dataclass
-class TableCost:
-    """Step times from a table [batch][nodes], plus a time per depth and per node with children."""
-
-    table: FloatArray
-    depth_s: float = 0.0
-    width_s: float = 0.0
-    ridge_tokens: float = 295.2
-    calls: list[tuple[int, ...]] = field(default_factory=list)
-
-    def step_time_s(
-        self, batch: IntLike, nodes: IntLike, depth: IntLike, widths: np.ndarray, context: IntLike
-    ) -> FloatArray:
-        extra = np.maximum(np.sum(widths, axis=-1) - np.asarray(depth), 0)
-        return (
-            self.table[np.asarray(batch), np.asarray(nodes)] + self.depth_s * np.asarray(depth) + self.width_s * extra
-        )
 
 
 def tokens(model: TableModel, tree: frozenset[tuple[int, ...]]) -> float:
     return 1.0 + sum(model.f(path) for path in tree)
 
 
-def brute_force(model: TableModel, cost: TableCost, batch: int, max_nodes: int, max_children: int | None) -> float:
+def brute_force(model: TableModel, cost: FakeCost, batch: int, max_nodes: int, max_children: int | None) -> float:
     """Largest tokens/s over all trees."""
     best = 0.0
     for paths in all_trees(model.ranks, model.depth, max_nodes, max_children=max_children):
@@ -53,12 +29,6 @@ def brute_force(model: TableModel, cost: TableCost, batch: int, max_nodes: int, 
         time_s = float(cost.step_time_s(batch, len(tree), tree.depth, widths, 0))
         best = max(best, batch * tokens(model, paths) / time_s)
     return best
-
-
-def staircase(rng: np.random.Generator, batches: int, nodes: int) -> FloatArray:
-    """Flat pieces with jumps, and now and then a step that costs less than the one before."""
-    jumps = rng.exponential(0.4, (batches, nodes)) * (rng.random((batches, nodes)) < 0.4)
-    return 1.0 + np.cumsum(jumps, axis=1) - 0.2 * (rng.random((batches, nodes)) < 0.1)
 
 
 def found(choice: Choice) -> float:
@@ -74,9 +44,9 @@ def test_throughput_equals_brute_force_under_a_random_staircase(make, cap: int |
     rng = np.random.default_rng(seed)
     K, D, N = [(2, 3, 6), (3, 2, 7), (2, 4, 6), (3, 3, 5)][seed % 4]
     model = make(rng, D, K)
-    cost = TableCost(staircase(rng, 4, N + 1), depth_s=0.1 * (seed % 3))
+    cost = FakeCost(table=staircase(rng, 4, N + 1), pass_s=0.1 * (seed % 3))
     for batch in (1, 3):
-        question = Question(batches=(batch,), limits=Limits(max_nodes=N, max_children=cap))
+        question = Problem(batches=(batch,), limits=Limits(max_nodes=N, max_children=cap))
         (choice,) = search(question, model, cost)
         best = brute_force(model, cost, batch, N, cap)
         assert found(choice) == pytest.approx(best, rel=1e-12)
@@ -90,8 +60,8 @@ def test_where_widths_cost_the_gap_bounds_every_tree(make, seed: int) -> None:  
     rng = np.random.default_rng(seed)
     K, D, N = [(2, 3, 7), (3, 3, 6), (2, 4, 6), (3, 2, 7)][seed % 4]
     model = make(rng, D, K)
-    cost = TableCost(staircase(rng, 3, N + 1), depth_s=0.05, width_s=float(rng.choice([0.01, 0.1, 0.3])))
-    (choice,) = search(Question(batches=(2,), limits=Limits(max_nodes=N)), model, cost)
+    cost = FakeCost(table=staircase(rng, 3, N + 1), pass_s=0.05, wide_s=float(rng.choice([0.01, 0.1, 0.3])))
+    (choice,) = search(Problem(batches=(2,), limits=Limits(max_nodes=N)), model, cost)
     best = brute_force(model, cost, 2, N, None)
     assert found(choice) <= best * (1 + 1e-12)
     assert best <= found(choice) * (1.0 + choice.gap) * (1 + 1e-9)
@@ -99,8 +69,8 @@ def test_where_widths_cost_the_gap_bounds_every_tree(make, seed: int) -> None:  
 
 def test_narrower_trees_are_found_where_width_costs_most() -> None:
     model = DepthRankModel(np.tile([0.6, 0.3], (4, 1)))
-    cost = TableCost(np.tile(1.0 + 0.01 * np.arange(40), (2, 1)), width_s=0.5)
-    (choice,) = search(Question(batches=(1,), limits=Limits(max_nodes=12)), model, cost)
+    cost = FakeCost(table=np.tile(1.0 + 0.01 * np.arange(40), (2, 1)), wide_s=0.5)
+    (choice,) = search(Problem(batches=(1,), limits=Limits(max_nodes=12)), model, cost)
     assert choice.tree.expanded_widths.tolist() == [1] * choice.tree.depth
     assert choice.gap < 0.02
 
@@ -111,12 +81,12 @@ def test_stopping_at_the_first_drop_would_be_wrong() -> None:
     nodes = np.arange(17)
     tiles = np.ceil(32 * nodes / 64)
     table = np.tile(6.0 + 0.8 * np.maximum(tiles - 1, 0) + 0.3 * (tiles > 4), (33, 1))
-    cost = TableCost(table)
-    (choice,) = search(Question(batches=(32,), limits=Limits(max_nodes=16)), model, cost)
+    cost = FakeCost(table=table)
+    (choice,) = search(Problem(batches=(32,), limits=Limits(max_nodes=16)), model, cost)
     values = []
     for n in range(1, 17):
         (at_n,) = search(
-            Question(
+            Problem(
                 batches=(32,), limits=Limits(max_nodes=n), objective=parse_objective("length"), budget_tokens=32.0 * n
             ),
             model,
@@ -133,17 +103,17 @@ def test_stopping_at_the_first_drop_would_be_wrong() -> None:
 def test_seed_figures() -> None:
     assert 1.0 + sum(0.7**d for d in range(1, 5)) == pytest.approx(2.7731)
     model = DepthRankModel(np.tile([0.7, 0.15], (16, 1)))
-    flat = TableCost(np.ones((65, 65)))
+    flat = FakeCost(table=np.ones((65, 65)))
     chain = price_tree(DraftTree.chain(4), model, flat, batch=1, context=0)
     assert chain.expected_tokens == pytest.approx(2.7731)
     assert break_even_batch(295.2, 10) == 29
     assert break_even_batch(295.2, 5) == 59
-    question = Question(batches=(64,), objective=parse_objective("length"), budget_tokens=640)
+    question = Problem(batches=(64,), objective=parse_objective("length"), budget_tokens=640)
     (choice,) = search(question, model, flat)
     assert (choice.best.nodes, choice.tokens_per_step) == (10, 640)
     assert choice.best.expected_tokens == pytest.approx(3.419, abs=5e-4)
     (shallow,) = search(
-        Question(batches=(64,), objective=parse_objective("length"), budget_tokens=640, limits=Limits(max_depth=4)),
+        Problem(batches=(64,), objective=parse_objective("length"), budget_tokens=640, limits=Limits(max_depth=4)),
         model,
         flat,
     )
@@ -155,15 +125,15 @@ def test_seed_figures() -> None:
 def test_length_uses_the_ridge_as_budget_and_all_of_it() -> None:
     model = DepthRankModel(np.tile([0.7, 0.15], (8, 1)))
     (choice,) = search(
-        Question(batches=(32,), objective=parse_objective("length")), model, TableCost(np.ones((33, 65)))
+        Problem(batches=(32,), objective=parse_objective("length")), model, FakeCost(table=np.ones((33, 65)))
     )
     assert choice.best.nodes == 9  # floor(295.2 / 32)
 
 
 def test_do_not_speculate_is_an_answer() -> None:
     model = DepthRankModel(np.tile([0.2, 0.1], (4, 1)))
-    cost = TableCost(np.tile(np.arange(0.0, 66.0), (3, 1)))
-    (choice,) = search(Question(batches=(2,)), model, cost)
+    cost = FakeCost(table=np.tile(np.arange(0.0, 66.0), (3, 1)))
+    (choice,) = search(Problem(batches=(2,)), model, cost)
     assert not choice.speculate
     assert choice.tree == DraftTree(())
     assert choice.speedup == 1.0
@@ -173,7 +143,7 @@ def test_do_not_speculate_is_an_answer() -> None:
 
 def test_ties_go_to_the_smaller_tree() -> None:
     model = DepthRankModel(np.array([[0.5, 0.004]]))
-    (choice,) = search(Question(batches=(1,)), model, TableCost(np.ones((2, 65))))
+    (choice,) = search(Problem(batches=(1,)), model, FakeCost(table=np.ones((2, 65))))
     assert choice.best.nodes == 2  # 1.5 against 1.504 tokens: within 0.5 %
     assert choice.runner_up is not None
     assert choice.runner_up.loss == pytest.approx(1.0 - 1.504 / 1.5)
@@ -183,30 +153,30 @@ def test_ties_go_to_the_smaller_tree() -> None:
 def test_half_a_percent_is_a_tie_and_no_more(second: float, nodes: int) -> None:
     # One node more gives 1.5 + second tokens for 1.5, at the same time: a share of 0.491 or 0.511 %.
     model = DepthRankModel(np.array([[0.5, second]]))
-    (choice,) = search(Question(batches=(1,)), model, TableCost(np.ones((2, 65))))
+    (choice,) = search(Problem(batches=(1,)), model, FakeCost(table=np.ones((2, 65))))
     assert choice.best.nodes == nodes
 
 
 def test_budget_caps_throughput_too() -> None:
     model = DepthRankModel(np.tile([0.7, 0.15], (8, 1)))
-    flat = TableCost(np.ones((17, 65)))
-    (choice,) = search(Question(batches=(16,), budget_tokens=100), model, flat)
+    flat = FakeCost(table=np.ones((17, 65)))
+    (choice,) = search(Problem(batches=(16,), budget_tokens=100), model, flat)
     assert choice.best.nodes == 6
-    (none,) = search(Question(batches=(16,), budget_tokens=20), model, flat)
+    (none,) = search(Problem(batches=(16,), budget_tokens=20), model, flat)
     assert not none.speculate
 
 
 def test_buckets_cover_the_batches_and_say_what_sharing_costs() -> None:
     model = DepthRankModel(np.tile([0.7, 0.15], (8, 1)))
     batch, nodes = np.meshgrid(np.arange(65), np.arange(65), indexing="ij")
-    cost = TableCost(np.maximum(1.0, batch * nodes / 100.0), depth_s=0.01)
-    choices = search(Question(batches=tuple(range(1, 65)), sharing=Sharing(max_loss=0.02)), model, cost)
+    cost = FakeCost(table=np.maximum(1.0, batch * nodes / 100.0), pass_s=0.01)
+    choices = search(Problem(batches=tuple(range(1, 65)), sharing=Sharing(max_loss=0.02)), model, cost)
     assert [c.batch_min for c in choices] == [1, *(c.batch_max + 1 for c in choices[:-1])]
     assert choices[-1].batch_max == 64
     for choice in choices:
         losses = []
         for b in range(choice.batch_min, choice.batch_max + 1):
-            (alone,) = search(Question(batches=(b,)), model, cost)
+            (alone,) = search(Problem(batches=(b,)), model, cost)
             here = price_tree(choice.tree, model, cost, batch=b, context=2048)
             losses.append(1.0 - here.tokens_per_s / found(alone))
         assert max(losses) == pytest.approx(choice.sharing_loss, abs=1e-9)
@@ -225,7 +195,7 @@ def test_buckets_cover_the_batches_and_say_what_sharing_costs() -> None:
 )
 def test_questions_that_have_no_answer(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Question(**wrong)  # type: ignore[arg-type]
+        Problem(**wrong)  # type: ignore[arg-type]
 
 
 def test_unknown_objective_offers_the_nearest() -> None:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from oracles import all_trees, random_path_model, random_product_model
 
-from treeopt.solve.best_trees import Limits
-from treeopt.solve.families import is_uniform
+from treeopt.draft_family import is_uniform
+from treeopt.solve.problem import Limits
 from treeopt.solve.uniform_trees import uniform_levels
 from treeopt.tree import DraftTree
 

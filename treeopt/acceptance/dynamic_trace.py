@@ -1,4 +1,4 @@
-"""What a dynamic tree would have accepted on a recorded trace, triple by triple.
+"""What a dynamic tree would have accepted on a recorded trace, dynamic by dynamic.
 
 A trace holds, at each position, the drafter's confidence in its K best guesses along the true path: below the right
 guesses, never below the wrong ones. The nodes below wrong guesses compete with the true path for beams and for the
@@ -27,11 +27,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from treeopt.acceptance.dynamic_tree import Triple, TripleLimits
+from treeopt.acceptance.dynamic_tree import DynamicTreeCaps
 from treeopt.acceptance.errors import EvidenceError
 from treeopt.acceptance.replay import Replay, replay_accepted
 from treeopt.acceptance.trace import Trace
 from treeopt.arrays import FloatArray, IntArray
+from treeopt.draft_family import DynamicTree
 from treeopt.errors import InputError
 
 _CHUNK_CELLS: Final = 1 << 22
@@ -57,14 +58,14 @@ _BELOW: Final = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TraceValues:
-    """E of every triple on a trace, positions weighted by `weight [T]` (None: all that are recorded to depth D alike).
+    """E of every dynamic on a trace, positions weighted by `weight [T]` (None: all that are recorded to depth D alike).
 
     Raises:
         EvidenceError: the trace has no `topk_prob`.
     """
 
     trace: Trace
-    limits: TripleLimits
+    limits: DynamicTreeCaps
     assumption: Assumption = Assumption.ESTIMATE
     weight: FloatArray | None = None
 
@@ -86,21 +87,21 @@ class TraceValues:
     def tokens(self, steps: int, topk: int) -> FloatArray:
         """`[limits.nodes + 1]` E by N (see `TripleValues`)."""
         weight = self.trace.complete.astype(np.float64) if self.weight is None else self.weight
-        size = self.limits.nodes + 1
+        size = self.limits.num_draft_tokens + 1
         tokens = np.concatenate([[0.0], np.ones(size - 1)])
         for needed in self._needed(topk)[steps - 1].T:
             by_size = np.bincount(np.minimum(needed, size), weight, size + 1)[:size]
             tokens += np.cumsum(by_size) / weight.sum()
         return tokens
 
-    def accepted(self, triple: Triple) -> IntArray:
-        """`[T]` true tokens that the triple's tree holds."""
-        needed = self._needed(triple.topk)[triple.steps - 1]
-        return np.asarray((needed <= triple.nodes).sum(axis=1), dtype=np.int64)
+    def accepted(self, dynamic: DynamicTree) -> IntArray:
+        """`[T]` true tokens that the dynamic's tree holds."""
+        needed = self._needed(dynamic.topk)[dynamic.num_steps - 1]
+        return np.asarray((needed <= dynamic.num_draft_tokens).sum(axis=1), dtype=np.int64)
 
-    def replay(self, triple: Triple) -> Replay:
-        """What a decoder gets from the triple: drafts start where the last one ended."""
-        return replay_accepted(self.trace, self.accepted(triple))
+    def replay(self, dynamic: DynamicTree) -> Replay:
+        """What a decoder gets from the dynamic: drafts start where the last one ended."""
+        return replay_accepted(self.trace, self.accepted(dynamic))
 
     def weighted(self, weight: FloatArray | IntArray) -> TraceValues:
         """The same with positions weighted by `[T]`."""
@@ -112,7 +113,7 @@ class TraceValues:
         if not 1 <= topk <= self.limits.topk:
             raise InputError(f"{topk} guesses, the trace records {self.limits.topk}", hint="record more guesses")
         if topk not in self._tables:
-            self._tables[topk] = _needed(self.trace, self.limits.steps, topk, self.assumption)
+            self._tables[topk] = _needed(self.trace, self.limits.num_steps, topk, self.assumption)
         return self._tables[topk]
 
     # One pass over the trace serves all S and N of a k, and all weights.

@@ -6,132 +6,65 @@ the last level with the largest product of confidences ("beams") get k guesses e
 the N - 1 with the largest products are verified.
 
 Products never rise along a path, and a parent is numbered before its children, so with ties decided for the lower
-number the N - 1 best are a tree, and the trees of one (S, k) are nested in N. That makes the search over all triples
+number the N - 1 best are a tree, and the trees of one (S, k) are nested in N. That makes the search over all of them
 exact at the price of one sort per (S, k).
 
 Where only ranks were measured, the drafter's confidence is taken to be the acceptance (a calibrated drafter that is as
 sure in every step as on average): the tree is then the same in every step, and what the engine gains by choosing anew
-is left out. `treeopt.acceptance.dynamic_trace` values the triples from recorded confidence instead.
+is left out. `treeopt.acceptance.dynamic_trace` values them from recorded confidence instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from treeopt.acceptance.model import PathModel
+from treeopt.acceptance.model import ModelOver, PathModel
 from treeopt.arrays import FloatArray, IntArray
-from treeopt.errors import InputError, SearchError
+from treeopt.draft_family import SGLANG, DynamicTree
+from treeopt.errors import SearchError
 from treeopt.tree import DraftTree
 
 
-class Triple(NamedTuple):
-    """Drafter steps S, guesses per node k, and N verified tokens, root included."""
-
-    steps: int
-    topk: int
-    nodes: int
-
-
-def pool_size(steps: int, topk: int) -> int:
-    """How many candidates a tree can be chosen from: k + (steps - 1) k^2."""
-    return topk + (steps - 1) * topk**2
-
-
 @dataclass(frozen=True, kw_only=True)
-class TripleRule:
-    """What an engine accepts as a triple: the range of N for S steps of k guesses."""
-
-    engine: str
-    smallest: Callable[[int, int], int]
-    largest: Callable[[int, int], int]
-
-    def triples(self, limits: TripleLimits) -> Iterator[Triple]:
-        """All that the engine accepts within the limits, by (steps, topk, nodes)."""
-        for steps in range(1, limits.steps + 1):
-            for topk in range(1, limits.topk + 1):
-                largest = min(self.largest(steps, topk), limits.nodes)
-                for nodes in range(self.smallest(steps, topk), largest + 1):
-                    yield Triple(steps, topk, nodes)
-
-    def check(self, triple: Triple) -> None:
-        """Refuse what the engine would refuse, or fail on later.
-
-        Raises:
-            InputError: with the range that it accepts.
-        """
-        steps, topk, nodes = triple
-        if steps < 1 or topk < 1:
-            raise InputError(
-                f"{self.engine} cannot draft {steps} steps of {topk} guesses", hint="steps and guesses are 1 or more"
-            )
-        low, high = self.smallest(steps, topk), self.largest(steps, topk)
-        if not low <= nodes <= high:
-            wanted = f"{low}" if low == high else f"{low} to {high}"
-            raise InputError(
-                f"{self.engine} cannot verify {nodes} tokens with {steps} steps of {topk} guesses",
-                hint=f"N, the root included, must be {wanted}",
-            )
-
-
-# Own words for the engines' checks: sglang 0.5.23, `srt/speculative/spec_utils.py` and `srt/arg_groups/
-# speculative_hook.py`; TensorRT-LLM 1.3.0rc, `tensorrt_llm/llmapi/llm_args.py`; openvino-genai 2026.4.1,
-# `GenerationConfig`. SGLang does not check the upper end and fails at run time; it sets N = S + 1 where k is 1.
-# OpenVINO documents its upper end without checking it.
-SGLANG: Final = TripleRule(
-    engine="SGLang",
-    smallest=lambda steps, topk: steps + 1 if topk == 1 else 2,
-    largest=lambda steps, topk: pool_size(steps, topk) + 1,
-)
-TENSORRT_LLM: Final = TripleRule(
-    engine="TensorRT-LLM",
-    smallest=lambda steps, topk: steps + 1,
-    largest=lambda steps, topk: steps * topk + 1,
-)
-OPENVINO: Final = TripleRule(
-    engine="OpenVINO GenAI",
-    smallest=lambda steps, topk: steps + 1,
-    largest=lambda steps, topk: pool_size(steps, topk) + 1,
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TripleLimits:
+class DynamicTreeCaps:
     """The largest S, k and N that a search tries.
 
     Raises:
         SearchError: one that leaves nothing.
     """
 
-    steps: int = 8
+    num_steps: int = 8
     topk: int = 10
-    nodes: int = 64
+    num_draft_tokens: int = 64
 
     def __post_init__(self) -> None:
-        if min(self.steps, self.topk) < 1 or self.nodes < 2:
-            raise SearchError(f"limits {self} leave no triple", hint="give 1 step, 1 guess and 2 nodes at least")
+        if min(self.num_steps, self.topk) < 1 or self.num_draft_tokens < 2:
+            numbers = f"{self.num_steps} steps, topk {self.topk}, {self.num_draft_tokens} nodes"
+            raise SearchError(
+                f"limits of {numbers} leave no dynamic tree", hint="give 1 step, 1 guess and 2 nodes at least"
+            )
 
-    def within(self, *, depth: int, ranks: int) -> TripleLimits:
+    def within(self, *, depth: int, ranks: int) -> DynamicTreeCaps:
         """The same, no deeper and no wider than the evidence."""
-        return TripleLimits(steps=min(self.steps, depth), topk=min(self.topk, ranks), nodes=self.nodes)
+        return replace(self, num_steps=min(self.num_steps, depth), topk=min(self.topk, ranks))
 
 
-class TripleValues(Protocol):
-    """Expected tokens of every triple that the evidence reaches."""
+class DynamicTreeValues(Protocol):
+    """Expected tokens of every dynamic tree that the evidence reaches."""
 
     @property
-    def limits(self) -> TripleLimits:
-        """The triples that have a value."""
+    def limits(self) -> DynamicTreeCaps:
+        """The dynamic trees that have a value."""
 
     @property
     def basis(self) -> str:
         """What the values rest on, in a few words for a report."""
 
     def tokens(self, steps: int, topk: int) -> FloatArray:
-        """`[limits.nodes + 1]` E by N; where N exceeds the pool it is that of the whole pool."""
+        """`[limits.num_draft_tokens + 1]` E by N; where N exceeds the pool it is that of the whole pool."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,10 +73,10 @@ class ModelValues:
 
     draft: PathModel
     accept: PathModel
-    limits: TripleLimits
+    limits: DynamicTreeCaps
 
     @classmethod
-    def of(cls, model: PathModel, limits: TripleLimits, *, draft: PathModel | None = None) -> ModelValues:
+    def of(cls, model: PathModel, limits: DynamicTreeCaps, *, draft: PathModel | None = None) -> ModelValues:
         """From measured acceptance; without `draft` the drafter's confidence is taken to be the acceptance."""
         draft = model if draft is None else draft
         depth, ranks = min(model.depth, draft.depth), min(model.ranks, draft.ranks)
@@ -151,17 +84,25 @@ class ModelValues:
 
     @property
     def basis(self) -> str:
-        """See `TripleValues`."""
+        """See `DynamicTreeValues`."""
         if self.draft is self.accept:
             return "from ranks; the drafter's confidence is taken to be the acceptance, the same in every step"
         return "from ranks and the drafter's mean confidence, the same in every step"
 
     def tokens(self, steps: int, topk: int) -> FloatArray:
-        """See `TripleValues`."""
+        """See `DynamicTreeValues`."""
         pool = candidates(self.draft, steps=steps, topk=topk, accept=self.accept)
-        best = pool.accepted[pool.order][: self.limits.nodes - 1]
+        best = pool.accepted[pool.order][: self.limits.num_draft_tokens - 1]
         tokens = np.concatenate([[0.0, 1.0], 1.0 + np.cumsum(best)])
-        return np.pad(tokens, (0, self.limits.nodes + 1 - len(tokens)), mode="edge")
+        return np.pad(tokens, (0, self.limits.num_draft_tokens + 1 - len(tokens)), mode="edge")
+
+
+@dataclass(frozen=True)
+class ValuedModel(ModelOver):
+    """f of static trees, with the E of dynamic ones and the confidence that shapes them on average."""
+
+    values: DynamicTreeValues
+    confidence: PathModel
 
 
 class Pool(NamedTuple):
@@ -204,21 +145,21 @@ def _rows(model: PathModel, paths: IntArray, topk: int) -> FloatArray:
     return rows
 
 
-def dynamic_tree_shape(draft: PathModel, triple: Triple) -> DraftTree:
+def dynamic_tree_shape(draft: PathModel, dynamic: DynamicTree) -> DraftTree:
     """The tree that the engine builds from a drafter's confidence.
 
     Guesses beyond the evidence's depth and ranks have no confidence: they only fill places that are left.
 
     Raises:
-        InputError: a triple that no engine builds.
+        InputError: one that no engine builds.
     """
-    SGLANG.check(triple)
-    pool = candidates(draft, steps=triple.steps, topk=triple.topk)
-    chosen = pool.paths[pool.order[: triple.nodes - 1]].tolist()
+    SGLANG.check(dynamic)
+    pool = candidates(draft, steps=dynamic.num_steps, topk=dynamic.topk)
+    chosen = pool.paths[pool.order[: dynamic.num_draft_tokens - 1]].tolist()
     return DraftTree(tuple(tuple(rank for rank in path if rank >= 0) for path in chosen))
 
 
-def triple_widths(steps: IntArray | int, topk: IntArray | int, *, levels: int) -> IntArray:
+def dynamic_tree_widths(steps: IntArray | int, topk: IntArray | int, *, levels: int) -> IntArray:
     """`[..., levels]` nodes with children by depth: the root, then k beams in every further step, 0 behind the last.
 
     Args:

@@ -13,7 +13,7 @@ import numpy as np
 
 from treeopt.acceptance.paths import PathCount, PathCounts
 from treeopt.acceptance.position import PositionSurvival
-from treeopt.acceptance.profile import Conditions, Evidence, RankProfile, differs, stated
+from treeopt.acceptance.profile import Conditions, RankEvidence, RankProfile, differs, stated
 from treeopt.acceptance.table import DepthRanks
 from treeopt.arrays import FloatArray
 from treeopt.errors import InputError
@@ -62,7 +62,7 @@ def _shared_conditions(profiles: Sequence[RankProfile], force: bool) -> Conditio
     return Conditions(**shared)
 
 
-def _add(a: Evidence, b: Evidence) -> Evidence:
+def _add(a: RankEvidence, b: RankEvidence) -> RankEvidence:
     if isinstance(a, PathCounts) and isinstance(b, PathCounts):
         return _add_paths(a, b)
     if isinstance(a, DepthRanks) and isinstance(b, DepthRanks):

@@ -82,6 +82,16 @@ def expected_tokens(f: FloatArray) -> float:
     return float(1.0 + f[1:].sum())
 
 
+def exact_lengths(tree: DraftTree, f: FloatArray) -> FloatArray:
+    """`[D + 1]` probability that a step accepts exactly 0, 1, ... D of the tree's tokens, given f of its nodes.
+
+    Worked: a chain of f = 0.7, 0.4 accepts none with 0.3, one with 0.3 and both with 0.4.
+    """
+    at_least = np.append(np.bincount(tree.depths, f, minlength=tree.depth + 1), 0.0)
+    exactly = np.maximum(at_least[:-1] - at_least[1:], 0.0)  # rounded f may rise by the last digit
+    return np.asarray(exactly / exactly.sum())
+
+
 def non_increasing(rows: FloatArray) -> FloatArray:
     """Isotonic regression of each row `[..., K]` on non-increasing sequences, equal weights, sums kept.
 

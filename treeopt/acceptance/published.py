@@ -11,8 +11,9 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from treeopt.acceptance.loading import load_profile
 from treeopt.acceptance.position import MeanLength, PositionSurvival
-from treeopt.acceptance.profile import RankProfile, load_profile
+from treeopt.acceptance.profile import RankProfile
 from treeopt.files.shipped import locate, shipped_names
 
 # Chat questions, answered greedily, are what most pairs were measured on: the first choice where a pair has several.

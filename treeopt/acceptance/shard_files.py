@@ -1,162 +1,192 @@
-"""The files that hold a trace or a shard of one, read in chunks: NPZ, Parquet and JSONL."""
+"""One file of a trace, whole or a shard of it, read in chunks of rows: NPZ, Parquet or JSONL."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from treeopt.acceptance.trace import TraceFile
+from treeopt.acceptance.errors import EvidenceError
+from treeopt.acceptance.trace import TRACE_FORMAT, check_rank
 from treeopt.errors import FileFormatError
 from treeopt.extras import require
-from treeopt.files.documents import os_error
+from treeopt.files.evidence_lines import Line, SourceFile
+from treeopt.files.npz import NpzFile
+from treeopt.files.rows import ParquetRows, json_rows
 
 Arrays = dict[str, npt.NDArray[Any]]
 
+_NPZ_ROWS: Final = 1 << 20
+_PARQUET_ROWS: Final = 1 << 16
+_JSONL_ROWS: Final = 1 << 14
 _DIMENSIONS: Final = {"rank": 1, "doc_id": 0, "pos": 0, "topk_prob": 2}  # of one row
-_PARQUET_CHUNK_ROWS: Final = 1 << 16
-_JSONL_CHUNK_ROWS: Final = 1 << 14
-_MAX_LINE_BYTES: Final = 1 << 20
-_METADATA: Final = "treeopt.conditions"  # in a Parquet file; an NPZ file has them as the array `conditions`
-_FORMAT: Final = "a trace has rank [T, D] (0: top guess, -1: not listed, -2: past the end), doc_id [T] and pos [T]"
+_KINDS: Final = {"doc_id": "iU", "topk_prob": "if"}  # of what JSON holds; whole numbers elsewhere
+_METADATA: Final = b"treeopt.conditions"  # in a Parquet file; an NPZ file has them as the array `conditions`
 
 
-def is_trace(path: Path) -> bool:
-    """Whether a path holds a trace: a folder, or a file by its ending; JSONL, which logs have too, by its first row."""
-    if path.is_dir():
-        return True
-    if path.suffix != ".jsonl":
-        return path.suffix in KINDS
+def trace_format(file: SourceFile) -> str | None:
+    """`npz`, `parquet` or `jsonl` if the file's first bytes are those of a trace in that format, else None."""
+    head = next(file.chunks(), b"")
+    if head.startswith(b"PK"):
+        return "npz" if b".npy" in head[:512] or file.path.suffix == ".npz" else None
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    return "jsonl" if _is_row(head.lstrip(b"\xef\xbb\xbf \t\r\n").partition(b"\n")[0]) else None
+
+
+def _is_row(line: bytes) -> bool:
     try:
-        with path.open("rb") as stream:
-            lines = iter(lambda: stream.readline(_MAX_LINE_BYTES + 1), b"")
-            row = json.loads(next((line for line in lines if line.strip()), b""))
-    except (OSError, ValueError, RecursionError):
+        row = json.loads(line)
+    except (ValueError, RecursionError):
         return False
     return isinstance(row, dict) and {"rank", "doc_id"} <= row.keys()
 
 
-def read_chunks(file: Path, names: tuple[str, ...]) -> Iterator[Arrays]:
-    """The named arrays of a file in chunks of rows, alike in shape and kind, so that they can be joined.
+@dataclass(frozen=True)
+class ShardFile:
+    """A file that holds a trace or a shard of one, by its content or else by its ending; it is opened once."""
 
-    Raises:
-        InputError: the file cannot be read.
-        FileFormatError: it lacks an array, or holds something else (with the line of a JSONL file).
-    """
-    first: Arrays = {}
-    try:
-        for arrays in _READERS[file.suffix](file, names):
+    file: SourceFile
+
+    @cached_property
+    def format(self) -> str:
+        """`npz`, `parquet` or `jsonl`."""
+        return trace_format(self.file) or self.file.path.suffix.removeprefix(".")
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the arrays in it; empty for JSONL, whose rows may differ."""
+        if self.format == "jsonl":
+            return ()
+        return self._npz.arrays if self.format == "npz" else self._parquet.columns
+
+    def has(self, *names: str) -> bool:
+        """Whether it has those arrays, as far as its directory tells."""
+        return self.format == "jsonl" or set(names) <= set(self.columns)
+
+    def read(self, names: Sequence[str]) -> Arrays:
+        """The named arrays, whole."""
+        if self.format == "npz":
+            return {name: self._npz.read(name) for name in names}
+        chunks = list(self.chunks(names))
+        empty = {name: np.zeros((0, 1), dtype=np.int64) for name in names}
+        return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in names} if chunks else empty
+
+    def chunks(self, names: Sequence[str]) -> Iterator[Arrays]:
+        """The named arrays in chunks of rows, alike in shape and kind, so that they can be joined.
+
+        Raises:
+            InputError: the file cannot be read.
+            FileFormatError: it lacks an array, or holds something else (with the line of a JSONL file).
+        """
+        first: Arrays = {}
+        readers = {"npz": self._npz_chunks, "parquet": self._parquet_chunks}
+        for arrays in readers.get(self.format, self._json_chunks)(names):
             if {len(array) for array in arrays.values()} == {0}:
                 continue
             first = first or arrays
             for name, array in arrays.items():
                 if array.shape[1:] != first[name].shape[1:] or array.dtype.kind != first[name].dtype.kind:
-                    raise FileFormatError(f"{file}: '{name}' is not alike in all rows", hint=_FORMAT)
+                    raise self.error(f"'{name}' is not alike in all rows")
+            if "rank" in arrays:
+                self._check_rank(arrays["rank"])
             yield arrays
-    except OSError as error:
-        raise os_error(error, file, what="trace", verb="read") from error
+
+    @property
+    def conditions_text(self) -> str:
+        """The JSON in which the file says what it was measured under; empty if it does not."""
+        if self.format == "npz" and "conditions" in self.columns:
+            return str(self._npz.read("conditions"))
+        if self.format == "parquet":
+            return self._parquet.metadata.get(_METADATA, b"").decode(errors="replace")
+        return ""
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of the file's bytes."""
+        return self.file.opened.sha256()
+
+    def error(self, message: str, *, hint: str = TRACE_FORMAT) -> FileFormatError:
+        """An error about the file."""
+        return self.file.error(message, hint=hint)
+
+    @cached_property
+    def _npz(self) -> NpzFile:
+        return NpzFile(self.file.opened, hint=TRACE_FORMAT)
+
+    @cached_property
+    def _parquet(self) -> ParquetRows:
+        return ParquetRows(self.file)
+
+    def _check_rank(self, rank: npt.NDArray[Any]) -> None:
+        try:
+            check_rank(rank)
+        except EvidenceError as error:
+            raise self.error(str(error), hint=error.hint) from None
+
+    def _npz_chunks(self, names: Sequence[str]) -> Iterator[Arrays]:
+        try:
+            for chunks in zip(*(self._npz.chunks(name, _NPZ_ROWS) for name in names), strict=True):
+                yield dict(zip(names, chunks, strict=True))
+        except ValueError:
+            raise self.error("its arrays are not equally long") from None
+
+    def _parquet_chunks(self, names: Sequence[str]) -> Iterator[Arrays]:
+        missing = [name for name in names if name not in self.columns]
+        if missing:
+            raise self.error(f"it has no column '{missing[0]}'")
+        for batch in self._parquet.batches(names, _PARQUET_ROWS):
+            yield {name: self._column(name, batch.column(name)) for name in names}
+
+    def _column(self, name: str, column: Any) -> npt.NDArray[Any]:
+        """An Arrow column of numbers, or of lists of equal length, as an array."""
+        compute, shape = require("pyarrow.compute", extra="arrow"), [len(column)]
+        while column.null_count == 0 and hasattr(column.type, "value_type") and hasattr(column, "flatten"):
+            lengths = np.unique(compute.list_value_length(column).to_numpy(False))
+            if len(lengths) > 1:
+                raise self.error(f"the lists of '{name}' are not equally long")
+            shape.append(int(lengths[0]) if len(lengths) else 0)
+            column = column.flatten()
+        if column.null_count:
+            raise self.error(f"'{name}' has gaps", hint="give a value for every position")
+        values: npt.NDArray[Any] = np.asarray(column.to_numpy(zero_copy_only=False))
+        if values.dtype == object and values.size and not all(isinstance(value, str) for value in values):
+            raise self.error(f"'{name}' holds {column.type}, neither numbers nor text")
+        return (values.astype(np.str_) if values.dtype == object else values).reshape(shape)
+
+    def _json_chunks(self, names: Sequence[str]) -> Iterator[Arrays]:
+        rows = json_rows(self.file)
+        while chunk := list(islice(rows, _JSONL_ROWS)):
+            lines = [line for line, _ in chunk]
+            for line, row in chunk:
+                if missing := [name for name in names if name not in row]:
+                    raise line.error(f"it has no '{missing[0]}'", hint=TRACE_FORMAT)
+            yield {name: _json_array(name, [row[name] for _, row in chunk], lines) for name in names}
 
 
-def _read_npz(file: Path, names: tuple[str, ...]) -> Iterator[Arrays]:
-    trace = TraceFile(file)
-    try:
-        for chunks in zip(*(trace.chunks(name) for name in names), strict=True):
-            yield dict(zip(names, chunks, strict=True))
-    except ValueError:
-        raise FileFormatError(f"{file}: its arrays are not equally long", hint=_FORMAT) from None
-
-
-def _read_parquet(file: Path, names: tuple[str, ...]) -> Iterator[Arrays]:
-    parquet, arrow = require("pyarrow.parquet", extra="arrow"), require("pyarrow", extra="arrow")
-    try:
-        # Reading ahead would hold the compressed file in memory before the first row is counted.
-        with parquet.ParquetFile(file, pre_buffer=False) as opened:
-            missing = [name for name in names if name not in opened.schema_arrow.names]
-            if missing:
-                raise FileFormatError(f"{file}: it has no column '{missing[0]}'", hint=_FORMAT)
-            for batch in opened.iter_batches(_PARQUET_CHUNK_ROWS, columns=list(names), use_threads=False):
-                yield {name: _column(file, name, batch.column(name)) for name in names}
-    except arrow.ArrowInvalid as error:
-        reason = str(error).partition("\n")[0]
-        raise FileFormatError(f"{file}: cannot be read as Parquet: {reason}", hint=_FORMAT) from error
-
-
-def _column(file: Path, name: str, column: Any) -> npt.NDArray[Any]:
-    """An Arrow column of numbers, or of lists of equal length, as an array."""
-    shape = [len(column)]
-    while column.null_count == 0 and hasattr(column.type, "value_type") and hasattr(column, "flatten"):
-        lengths = np.unique(require("pyarrow.compute", extra="arrow").list_value_length(column).to_numpy(False))
-        if len(lengths) > 1:
-            raise FileFormatError(f"{file}: the lists of '{name}' are not equally long", hint=_FORMAT)
-        shape.append(int(lengths[0]) if len(lengths) else 0)
-        column = column.flatten()
-    if column.null_count:
-        raise FileFormatError(f"{file}: '{name}' has gaps", hint="give a value for every position")
-    values: npt.NDArray[Any] = np.asarray(column.to_numpy(zero_copy_only=False))
-    return (values.astype(np.str_) if values.dtype == object else values).reshape(shape)
-
-
-def _read_jsonl(file: Path, names: tuple[str, ...]) -> Iterator[Arrays]:
-    with file.open("rb") as stream:
-        raw = enumerate(iter(lambda: stream.readline(_MAX_LINE_BYTES + 1), b""), start=1)
-        lines = ((number, line) for number, line in raw if line.strip())
-        while chunk := list(islice(lines, _JSONL_CHUNK_ROWS)):
-            rows = [_json_row(file, number, line, names) for number, line in chunk]
-            yield {name: _json_array(file, name, rows, [number for number, _ in chunk]) for name in names}
-
-
-def _json_row(file: Path, number: int, line: bytes, names: tuple[str, ...]) -> dict[str, Any]:
-    if len(line) > _MAX_LINE_BYTES:
-        raise FileFormatError(f"{file}:{number}: longer than {_MAX_LINE_BYTES >> 20} MiB", hint=_FORMAT)
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        raise FileFormatError(f"{file}:{number}: not valid JSON", hint=_FORMAT) from None
-    missing = [name for name in names if not isinstance(row, dict) or name not in row]
-    if missing:
-        raise FileFormatError(f"{file}:{number}: it has no '{missing[0]}'", hint=_FORMAT)
-    return dict(row)
-
-
-def _json_array(file: Path, name: str, rows: list[dict[str, Any]], lines: list[int]) -> npt.NDArray[Any]:
-    values = [_json_value(file, name, row[name], line) for row, line in zip(rows, lines, strict=True)]
+def _json_array(name: str, rows: list[Any], lines: list[Line]) -> npt.NDArray[Any]:
+    values = [_json_value(name, row, line) for row, line in zip(rows, lines, strict=True)]
     for value, line in zip(values, lines, strict=True):
         if value.shape != values[0].shape or (value.dtype.kind == "U") != (values[0].dtype.kind == "U"):
-            raise FileFormatError(f"{file}:{line}: '{name}' is unlike that in line {lines[0]}", hint=_FORMAT)
+            raise line.error(f"'{name}' is unlike that in line {lines[0].number}", hint=TRACE_FORMAT)
     return np.stack(values)
 
 
-def _json_value(file: Path, name: str, value: Any, line: int) -> npt.NDArray[Any]:
-    kinds = {"doc_id": "iU", "topk_prob": "if"}.get(name, "i")
+def _json_value(name: str, value: Any, line: Line) -> npt.NDArray[Any]:
     try:
         array = np.asarray(value)
-    except ValueError:  # lists of unequal length
+    except (ValueError, OverflowError):  # lists of unequal length, or numbers beyond 64 bits
         array = np.empty(0, dtype=np.object_)
-    if array.dtype.kind not in kinds or array.ndim != _DIMENSIONS[name]:
-        raise FileFormatError(f"{file}:{line}: '{name}' is of the wrong kind", hint=_FORMAT)
+    if array.dtype.kind not in _KINDS.get(name, "i") or array.ndim != _DIMENSIONS[name] or _holds_booleans(value):
+        raise line.error(f"'{name}' is of the wrong kind", hint=TRACE_FORMAT)
     return array
 
 
-def conditions_text(file: Path) -> str:
-    """The JSON in which a file says what it was measured under; empty if it does not."""
-    if file.suffix == ".npz" and "conditions" in TraceFile(file).arrays():
-        with np.load(file) as archive:
-            return str(archive["conditions"])
-    if file.suffix == ".parquet":
-        metadata = require("pyarrow.parquet", extra="arrow").read_schema(file).metadata or {}
-        return str(metadata.get(_METADATA.encode(), b"").decode())
-    return ""
-
-
-_READERS: Final[dict[str, Callable[[Path, tuple[str, ...]], Iterator[Arrays]]]] = {
-    ".npz": _read_npz,
-    ".parquet": _read_parquet,
-    ".jsonl": _read_jsonl,
-}
-
-KINDS: Final = tuple(_READERS)
+def _holds_booleans(value: Any) -> bool:
+    return any(map(_holds_booleans, value)) if isinstance(value, list) else isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""A trace that is a set of shards: NPZ, Parquet and JSONL files and folders of them, in any order.
+"""A trace on disk: one file, or shards of it as NPZ, Parquet and JSONL files and folders of them, in any order.
 
 A document lies whole in one shard, its rows together. The same document in two shards (a job that ran twice) is counted
 once if both say the same and refused if they do not, so that merging shards again changes nothing.
@@ -7,13 +7,11 @@ once if both say the same and refused if they do not, so that merging shards aga
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,39 +19,48 @@ import numpy.typing as npt
 from treeopt.acceptance.errors import EvidenceError
 from treeopt.acceptance.paths import PathCounter, PathCounts
 from treeopt.acceptance.profile import Conditions, RankProfile
-from treeopt.acceptance.rules import KNOWN_RULES, RULES
-from treeopt.acceptance.shard_files import KINDS, Arrays, conditions_text, read_chunks
-from treeopt.acceptance.trace import Trace, TraceFile
+from treeopt.acceptance.profile_file import read_conditions
+from treeopt.acceptance.shard_files import Arrays, ShardFile, trace_format
+from treeopt.acceptance.trace import Trace
 from treeopt.errors import FileFormatError, InputError
-from treeopt.files.documents import os_error
-from treeopt.files.shipped import file_sha256
+from treeopt.files.documents import os_error, parse_document
+from treeopt.files.evidence_lines import SourceFile
+from treeopt.files.shipped import TRACE_SUFFIXES
 
 DocId = int | str
 
 _ROWS: Final = ("rank", "doc_id", "pos")
+_CONFIDENCE: Final = "topk_prob"
+
+
+class Counted(NamedTuple):
+    """Counted rank paths, and how many documents they came from; 0 if the trace does not say."""
+
+    counts: PathCounts
+    documents: int
 
 
 @dataclass(frozen=True)
-class TraceSet:
-    """The shards of one trace; their order changes nothing.
+class TraceFiles:
+    """The files of one trace; their order changes nothing.
 
     Args:
-        files: one shard each, `.npz`, `.parquet` or `.jsonl`.
+        shards: one file, or several of which each holds some documents.
     """
 
-    files: tuple[Path, ...]
+    shards: tuple[ShardFile, ...]
 
     @classmethod
-    def find(cls, *places: Path) -> TraceSet:
+    def find(cls, *places: Path | SourceFile) -> TraceFiles:
         """The shards at these places, each a file or a folder of files.
 
         Raises:
             InputError: a place that does not exist, or none in which there is a shard.
         """
-        found = [file for place in places for file in _shards_at(place)]
+        found = {file.path: file for place in places for file in _shards_at(place)}
         if not found:
             raise InputError(f"{', '.join(map(str, places))}: no shards there", hint=f"give {_kinds()} files")
-        return cls(tuple(dict.fromkeys(found)))
+        return cls(tuple(map(ShardFile, found.values())))
 
     def blocks(self, *, confidence: bool = False) -> Iterator[Trace]:
         """The trace as blocks of whole documents, each document once; one block is in memory at a time.
@@ -68,12 +75,12 @@ class TraceSet:
             EvidenceError: there are no rows.
         """
         known = _Documents()
-        for file in self.files:
+        for shard in self.shards:
             before = 0
-            for block in _whole_documents(read_chunks(file, (*_ROWS, "topk_prob") if confidence else _ROWS)):
-                trace = _checked(file, block, before)
+            for block in _whole_documents(shard.chunks((*_ROWS, _CONFIDENCE) if confidence else _ROWS)):
+                trace = _checked(shard, block, before)
                 before += len(trace)
-                new = known.add(file, trace)
+                new = known.add(shard, trace)
                 if new.all():
                     yield trace
                 elif new.any():
@@ -81,26 +88,19 @@ class TraceSet:
         if known.empty:
             raise EvidenceError("the trace is empty", keys=(), hint="record at least one position")
 
-    def count(self) -> PathCounts:
-        """The trie of rank paths over all positions, in memory that does not grow with their number.
-
-        Raises:
-            FileFormatError: see `blocks`.
-            EvidenceError: no recorded rank was ever right.
-        """
-        return self._profiled[0]
-
-    def documents(self) -> int:
-        """How many documents there are."""
-        return self._profiled[1]
-
     def load(self, *, confidence: bool = False) -> Trace:
-        """The whole trace in memory, documents by their numbers.
+        """The whole trace in memory, documents by their numbers; with the drafter's probabilities if all shards can.
+
+        Args:
+            confidence: read the drafter's probabilities too, most of a file, where they were recorded.
 
         Raises:
             FileFormatError: see `blocks`.
         """
-        blocks = list(self.blocks(confidence=confidence))
+        names = (*_ROWS, _CONFIDENCE) if confidence and all(s.has(_CONFIDENCE) for s in self.shards) else _ROWS
+        if len(self.shards) == 1:
+            return _checked(self.shards[0], self.shards[0].read(names), 0)
+        blocks = list(self.blocks(confidence=_CONFIDENCE in names))
         doc_id = np.concatenate([block.doc_id for block in blocks])
         order = np.argsort(doc_id, kind="stable")
 
@@ -111,8 +111,39 @@ class TraceSet:
             rank=joined(block.rank for block in blocks),
             doc_id=doc_id[order],
             pos=joined(block.pos for block in blocks),
-            topk_prob=joined(block.topk_prob for block in blocks) if confidence else None,
+            topk_prob=joined(block.topk_prob for block in blocks) if _CONFIDENCE in names else None,
         )
+
+    def count(self, loaded: Trace | None = None) -> Counted:
+        """The trie of rank paths over all positions, in memory that does not grow with their number.
+
+        Args:
+            loaded: the same trace, if it is in memory.
+
+        Raises:
+            FileFormatError: see `blocks`, or no recorded rank was ever right.
+        """
+        try:
+            return self._counted() if loaded is None else Counted(loaded.count(), loaded.documents)
+        except EvidenceError as error:
+            raise FileFormatError(f"{self.name}: {error}", hint=error.hint) from None
+
+    def _counted(self) -> Counted:
+        counter: PathCounter | None = None
+        documents = 0
+        lone = self.shards[0] if len(self.shards) == 1 else None
+        if lone is not None and not lone.has(*_ROWS):
+            for chunk in lone.chunks(("rank",)):
+                counter = counter or PathCounter(chunk["rank"].shape[1])
+                counter.add(chunk["rank"].astype(np.int64))
+        else:
+            for block in self.blocks():
+                counter = counter or PathCounter(block.depth)
+                counter.add(block.rank.astype(np.int64))
+                documents += block.documents
+        if counter is None:
+            raise EvidenceError("the trace is empty", keys=(), hint="record at least one position")
+        return Counted(counter.result(), documents)
 
     def conditions(self) -> Conditions:
         """What the shards say they were measured under.
@@ -120,7 +151,7 @@ class TraceSet:
         Raises:
             InputError: they do not say the same.
         """
-        found = {file: read_conditions(file) for file in self.files}
+        found = {shard.file.name: _conditions(shard) for shard in self.shards}
         first, said = next(iter(found.items()))
         other = next((file for file, conditions in found.items() if conditions != said), None)
         if other is not None:
@@ -132,105 +163,107 @@ class TraceSet:
             )
         return said
 
-    def sha256(self) -> str:
-        """Hash of the set of files, in whatever order they are given."""
-        return hashlib.sha256("\n".join(sorted(file_sha256(file) for file in self.files)).encode()).hexdigest()
+    def profile(self, *, name: str, keep: bool = False, confidence: bool = False) -> RankProfile:
+        """The evidence of the whole trace: counted in bounded memory, or with `keep` loaded once and kept.
 
-    def profile(self, *, name: str) -> RankProfile:
-        """The evidence of the whole set, counted in bounded memory.
+        A trace without documents can be counted, not kept: nothing can be replayed on it.
 
         Raises:
             InputError: see `blocks` and `conditions`.
         """
-        conditions, (counts, documents) = self.conditions(), self._profiled
+        conditions = self.conditions()
+        trace = self.load(confidence=confidence) if keep and all(s.has(*_ROWS) for s in self.shards) else None
+        counts, documents = self.count(trace)
         return RankProfile(
             name=name,
             evidence=counts,
             conditions=conditions,
-            sha256=self.sha256(),
+            sha256=self.sha256,
             documents=documents,
-            trace=self,
+            trace=trace,
+            files=tuple(shard.file.path for shard in self.shards),
         )
 
     @cached_property
-    def _profiled(self) -> tuple[PathCounts, int]:
-        blocks = self.blocks()
-        first = next(blocks)
-        counter, documents = PathCounter(first.depth), 0
-        for block in chain([first], blocks):
-            counter.add(block.rank.astype(np.int64))
-            documents += block.documents
-        return counter.result(), documents
+    def sha256(self) -> str:
+        """Hash of an NPZ file, or of the set of files in whatever order they are given."""
+        if [shard.format for shard in self.shards] == ["npz"]:
+            return self.shards[0].sha256
+        return hashlib.sha256("\n".join(sorted(shard.sha256 for shard in self.shards)).encode()).hexdigest()
 
-
-def open_trace(path: Path) -> TraceFile | TraceSet:
-    """A trace by its path: an NPZ file, or a Parquet or JSONL file or a folder of shards."""
-    return TraceFile(path) if path.suffix == ".npz" and not path.is_dir() else TraceSet.find(path)
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return ", ".join(shard.file.name for shard in self.shards[:3]) + (", ..." if len(self.shards) > 3 else "")
 
 
 class _Documents:
     """Which documents were seen, where, and a digest of what they said."""
 
     def __init__(self) -> None:
-        self._seen: dict[DocId, tuple[Path, bytes]] = {}
-        self._first: tuple[Path, int, str] | None = None
+        self._seen: dict[DocId, tuple[ShardFile, bytes]] = {}
+        self._first: tuple[ShardFile, int, str] | None = None
 
     @property
     def empty(self) -> bool:
         """Whether none was seen."""
         return not self._seen
 
-    def add(self, file: Path, trace: Trace) -> npt.NDArray[np.bool_]:
+    def add(self, shard: ShardFile, trace: Trace) -> npt.NDArray[np.bool_]:
         """`[documents]` which of a block's documents are new, in the order of their numbers in the block."""
-        self._check_alike(file, trace)
+        self._check_alike(shard, trace)
         new = np.ones(trace.documents, dtype=np.bool_)
         for start, end in zip(trace.bounds[:-1].tolist(), trace.bounds[1:].tolist(), strict=True):
             doc_id: DocId = trace.doc_id[start].item()
             rows = np.column_stack([trace.pos[start:end], trace.rank[start:end]]).astype(np.int64)
             digest = hashlib.blake2b(rows.tobytes(), digest_size=16).digest()
             if doc_id in self._seen:
-                self._check_same(file, doc_id, digest)
+                self._check_same(shard, doc_id, digest)
                 new[trace.document[start]] = False
             else:
-                self._seen[doc_id] = (file, digest)
+                self._seen[doc_id] = (shard, digest)
         return new
 
-    def _check_same(self, file: Path, doc_id: DocId, digest: bytes) -> None:
+    def _check_same(self, shard: ShardFile, doc_id: DocId, digest: bytes) -> None:
         where, said = self._seen[doc_id]
-        if where == file:
-            raise FileFormatError(f"{file}: document {doc_id} goes on after another one", hint="keep its rows together")
+        if where == shard:
+            raise shard.error(f"document {doc_id} goes on after another one", hint="keep its rows together")
         if said != digest:
-            raise FileFormatError(
-                f"{file}: document {doc_id} is in {where} too, with other ranks",
+            raise shard.error(
+                f"document {doc_id} is in {where.file.name} too, with other ranks",
                 hint="shards share no documents: give each prompt its own doc_id, or leave one shard out",
             )
 
-    def _check_alike(self, file: Path, trace: Trace) -> None:
+    def _check_alike(self, shard: ShardFile, trace: Trace) -> None:
         kind = "text" if trace.doc_id.dtype.kind in "US" else "numbers"
-        self._first = self._first or (file, trace.depth, kind)
+        self._first = self._first or (shard, trace.depth, kind)
         where, depth, other_kind = self._first
         if trace.depth != depth:
-            raise FileFormatError(
-                f"{file}: records {trace.depth} depths, {where} records {depth}", hint="collect all shards alike"
+            raise shard.error(
+                f"records {trace.depth} depths, {where.file.name} records {depth}",
+                hint="collect all shards alike",
             )
         if kind != other_kind:
-            raise FileFormatError(
-                f"{file}: doc_id is {kind}, in {where} {other_kind}", hint="name documents in one way"
+            raise shard.error(
+                f"doc_id is {kind}, in {where.file.name} {other_kind}",
+                hint="name documents in one way",
             )
 
 
-def _shards_at(place: Path) -> list[Path]:
-    if place.is_dir():
-        return sorted(file for file in place.iterdir() if file.suffix in KINDS and not file.name.startswith("."))
-    if not place.exists():
-        raise os_error(FileNotFoundError(), place, what="trace", verb="read")
-    if place.suffix not in KINDS:
-        raise InputError(f"{place}: not a trace by its name", hint=f"give {_kinds()} files, or a folder of them")
-    return [place]
+def _shards_at(place: Path | SourceFile) -> list[SourceFile]:
+    file = place if isinstance(place, SourceFile) else SourceFile(place, what="trace")
+    if file.path.is_dir():
+        files = [f for f in file.path.iterdir() if f.suffix in TRACE_SUFFIXES and not f.name.startswith(".")]
+        return [SourceFile(f, what="trace") for f in sorted(files)]
+    if str(file.path) != "-" and not file.path.exists():
+        raise os_error(FileNotFoundError(), file.path, what="trace", verb="read")
+    if file.path.suffix not in TRACE_SUFFIXES and trace_format(file) is None:
+        raise InputError(f"{file.name}: not a trace", hint=f"give {_kinds()} files, or a folder of them")
+    return [file]
 
 
 def _kinds() -> str:
-    return ", ".join(KINDS)
+    return ", ".join(TRACE_SUFFIXES)
 
 
 def _whole_documents(chunks: Iterable[Arrays]) -> Iterator[Arrays]:
@@ -248,25 +281,17 @@ def _whole_documents(chunks: Iterable[Arrays]) -> Iterator[Arrays]:
         yield held
 
 
-def _checked(file: Path, arrays: Arrays, before: int) -> Trace:
+def _checked(shard: ShardFile, arrays: Arrays, before: int) -> Trace:
     try:
         return Trace(**arrays)
     except EvidenceError as error:
         since = f" (rows counted from row {before} on)" if before else ""
-        raise FileFormatError(f"{file}: {error}{since}", hint=error.hint) from None
+        raise shard.error(f"{error}{since}", hint=error.hint) from None
 
 
-def read_conditions(file: Path) -> Conditions:
-    """What a shard says it was measured under; all positions where it says nothing.
-
-    Raises:
-        FileFormatError: it cannot be read, or names a rule that there is none of.
-    """
-    try:
-        text = conditions_text(file)
-        found = Conditions(**json.loads(text)) if text else Conditions(sampling="all-positions")
-    except (ValueError, TypeError):
-        raise FileFormatError(f"{file}: its conditions cannot be read", hint="collect it anew") from None
-    if found.rule is not None and found.rule not in RULES:
-        raise FileFormatError(f"{file}: its conditions name an unknown rule '{found.rule}'", hint=KNOWN_RULES)
-    return found
+def _conditions(shard: ShardFile) -> Conditions:
+    text = shard.conditions_text
+    if not text:
+        return Conditions(sampling="all-positions")
+    document = parse_document(text, name=f"{shard.file.name}, its conditions", what="trace with readable conditions")
+    return read_conditions(document.root)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import math
-import zipfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import IO, Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +12,12 @@ import numpy.typing as npt
 from treeopt.acceptance.errors import EvidenceError
 from treeopt.acceptance.paths import PathCounter, PathCounts
 from treeopt.arrays import BoolArray, FloatArray, IntArray
-from treeopt.errors import FileFormatError
-from treeopt.files.npz import open_npz, read_header
-from treeopt.files.shipped import file_sha256
 
-CHUNK_ROWS = 1 << 20
-PAST_END = -2
-_HINT = "a trace is an NPZ file with rank [T, D] (0: top guess, -1: not listed, -2: past the end), doc_id [T], pos [T]"
+PAST_END: Final = -2
+TRACE_FORMAT: Final = "a trace has rank [T, D] (0: top guess, -1: not listed, -2: past the end), doc_id [T] and pos [T]"
+MAX_DEPTH: Final = 1024  # far above what any drafter drafts
+_CHUNK_ROWS: Final = 1 << 20
+_MOST: Final = 1.001  # a probability in half precision
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,13 +43,14 @@ class Trace:
     topk_prob: npt.NDArray[np.floating] | None = None
 
     def __post_init__(self) -> None:
-        _check_rank(self.rank)
+        check_rank(self.rank)
         if not len(self):
             raise EvidenceError("the trace is empty", keys=(), hint="record at least one position")
-        _check_shape("doc_id", self.doc_id.shape, self.rank.shape[:1])
-        _check_shape("pos", self.pos.shape, self.rank.shape[:1])
+        _check_array("doc_id", self.doc_id, self.rank.shape[:1], kinds="iuUS")
+        _check_array("pos", self.pos, self.rank.shape[:1], kinds="iu")
         if self.topk_prob is not None:
-            _check_shape("topk_prob", self.topk_prob.shape[:-1], self.rank.shape)
+            _check_array("topk_prob", self.topk_prob, (*self.rank.shape, *self.topk_prob.shape[2:][-1:]), kinds="f")
+            _check_probabilities(self.topk_prob)
         _check_order(self)
         _check_cuts(self)
 
@@ -102,125 +98,62 @@ class Trace:
             EvidenceError: no recorded rank was ever right.
         """
         counter = PathCounter(self.depth)
-        if weight is None:
-            counter.add(self.rank)
-        else:
+        if weight is not None:
             counter.add(self.rank[weight > 0], weight[weight > 0])
+            return counter.result()
+        for start in range(0, len(self), _CHUNK_ROWS):  # sorting needs several times the memory of what it sorts
+            counter.add(self.rank[start : start + _CHUNK_ROWS])
         return counter.result()
 
 
-@dataclass(frozen=True)
-class TraceFile:
-    """A trace on disk, read in chunks so that its size does not matter."""
+def check_rank(rank: npt.NDArray[Any]) -> None:
+    """Refuse what cannot be ranks.
 
-    path: Path
-
-    def count(self) -> PathCounts:
-        """The trie of rank paths over all positions, in memory that does not grow with their number.
-
-        Raises:
-            InputError: the file cannot be read, is no trace, is empty, or holds ranks below -2.
-        """
-        counter: PathCounter | None = None
-        try:
-            for chunk in self.chunks("rank"):
-                _check_rank(chunk)
-                counter = counter or PathCounter(chunk.shape[1])
-                counter.add(chunk.astype(np.int64))
-            if counter is None:
-                raise EvidenceError("the trace is empty", keys=(), hint="record at least one position")
-            return counter.result()
-        except EvidenceError as error:
-            raise self._error(str(error), hint=error.hint) from None
-
-    def load(self, *, confidence: bool = False) -> Trace:
-        """The whole trace in memory; the drafter's probabilities (most of the file) only with `confidence`.
-
-        Raises:
-            InputError: the file cannot be read, is no trace, or its rows are out of order (see `Trace`).
-        """
-        names = ("rank", "doc_id", "pos", "topk_prob") if confidence else ("rank", "doc_id", "pos")
-        arrays: dict[str, Any] = {}
-        for name in names:
-            chunks = list(self.chunks(name))
-            arrays[name] = np.concatenate(chunks) if chunks else np.zeros((0, 1), dtype=np.int64)
-        try:
-            return Trace(**arrays)
-        except EvidenceError as error:
-            raise self._error(str(error), hint=error.hint) from None
-
-    def documents(self) -> int:
-        """How many documents the positions came from; 0 if the trace does not say."""
-        if "doc_id" not in self.arrays():
-            return 0
-        found: npt.NDArray[np.generic] = np.zeros(0, dtype=np.int64)
-        for chunk in self.chunks("doc_id"):
-            found = np.union1d(found, chunk)
-        return len(found)
-
-    def arrays(self) -> list[str]:
-        """Names of the arrays in the file."""
-        with self._open() as archive:
-            return [name.removesuffix(".npy") for name in archive.namelist()]
-
-    def sha256(self) -> str:
-        """Hash of the file's bytes."""
-        return file_sha256(self.path)
-
-    def chunks(self, array: str) -> Iterator[npt.NDArray[Any]]:
-        """One array of the file, `CHUNK_ROWS` rows at a time."""
-        with self._open() as archive:
-            if f"{array}.npy" not in archive.namelist():
-                raise self._error(f"it has no array '{array}'")
-            try:
-                with archive.open(f"{array}.npy") as stream:
-                    yield from _rows(stream, archive.getinfo(f"{array}.npy").file_size)
-            except Exception as error:  # zipfile and its decompressors have a kind for each damage
-                raise self._error(f"array '{array}' cannot be read: {error}") from error
-
-    def _open(self) -> zipfile.ZipFile:
-        return open_npz(self.path, what="trace", hint=_HINT)
-
-    def _error(self, message: str, *, hint: str = _HINT) -> FileFormatError:
-        return FileFormatError(f"{self.path}: {message}", hint=hint)
-
-
-def _rows(stream: IO[bytes], held: int) -> Iterator[npt.NDArray[Any]]:
-    shape, fortran, dtype = read_header(stream, held)
-    if fortran and len(shape) > 1:
-        raise ValueError("arrays in Fortran order are not read")
-    row_bytes = dtype.itemsize * math.prod(shape[1:])
-    left = shape[0] if shape else 0
-    if left and not row_bytes:  # any number of rows without values
-        yield np.empty(shape, dtype=dtype)
-        return
-    while left > 0:
-        rows = min(left, CHUNK_ROWS)
-        data = stream.read(rows * row_bytes)
-        if len(data) != rows * row_bytes:
-            raise EOFError("the file ends early")
-        yield np.frombuffer(data, dtype=dtype).reshape(rows, *shape[1:])
-        left -= rows
-
-
-def _check_rank(rank: npt.NDArray[Any]) -> None:
+    Raises:
+        EvidenceError: no whole numbers `[T, D]`, one below -2, or more than `MAX_DEPTH` depths.
+    """
     if rank.ndim != 2 or rank.shape[1] == 0 or not np.issubdtype(rank.dtype, np.integer):
         raise EvidenceError(
-            f"'rank' is {rank.dtype} {list(rank.shape)}, expected whole numbers [T, D]", keys=("rank",), hint=_HINT
+            f"'rank' is {rank.dtype} {list(rank.shape)}, expected whole numbers [T, D]",
+            keys=("rank",),
+            hint=TRACE_FORMAT,
+        )
+    if rank.shape[1] > MAX_DEPTH:
+        raise EvidenceError(
+            f"'rank' records {rank.shape[1]} depths",
+            keys=("rank",),
+            hint=f"expected 1 to {MAX_DEPTH}: [T, D], not [D, T]",
         )
     if rank.size and rank.min() < PAST_END:
         raise EvidenceError(
-            f"'rank' holds {rank.min()}; the lowest legal value is {PAST_END}", keys=("rank",), hint=_HINT
+            f"'rank' holds {rank.min()}; the lowest legal value is {PAST_END}", keys=("rank",), hint=TRACE_FORMAT
         )
 
 
-def _check_shape(name: str, found: tuple[int, ...], expected: tuple[int, ...]) -> None:
-    if found != expected:
+def _check_array(name: str, array: npt.NDArray[Any], expected: tuple[int, ...], *, kinds: str) -> None:
+    if array.dtype.kind not in kinds:
+        what = {"iuUS": "whole numbers or text", "iu": "whole numbers", "f": "numbers with a fraction"}[kinds]
+        raise EvidenceError(f"'{name}' is {array.dtype}, expected {what}", keys=(name,), hint=TRACE_FORMAT)
+    if array.shape != expected:
         raise EvidenceError(
-            f"'{name}' has {list(found)} entries, 'rank' needs {list(expected)}",
+            f"'{name}' has {list(array.shape)} entries, 'rank' needs {list(expected)}",
             keys=(name,),
             hint="give doc_id [T], pos [T] and topk_prob [T, D, K] for rank [T, D]",
         )
+
+
+def _check_probabilities(prob: npt.NDArray[np.floating]) -> None:
+    flat = prob.reshape(-1)
+    for start in range(0, flat.size, _CHUNK_ROWS):
+        part = flat[start : start + _CHUNK_ROWS]
+        wrong = ~((part >= 0) & (part <= _MOST))  # which no NaN is
+        if wrong.any():
+            at = tuple(int(i) for i in np.unravel_index(start + int(np.argmax(wrong)), prob.shape))
+            raise EvidenceError(
+                f"row {at[0]}: 'topk_prob' is {prob[at]:g} at depth {at[1] + 1}, guess {at[2]}",
+                keys=("topk_prob", *at),
+                hint="probabilities are 0 to 1: record softmax values, not logits",
+            )
 
 
 def _check_order(trace: Trace) -> None:
@@ -233,7 +166,7 @@ def _check_order(trace: Trace) -> None:
             keys=("doc_id", row),
             hint="keep the rows of a document together, in the order of their positions",
         )
-    gap = np.diff(trace.pos) != 1
+    gap = np.diff(trace.pos.astype(np.int64, copy=False)) != 1
     gap[trace.bounds[1:-1] - 1] = False
     if gap.any():
         row = int(np.argmax(gap)) + 1

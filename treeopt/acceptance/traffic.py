@@ -10,16 +10,16 @@ import numpy as np
 
 from treeopt.acceptance.dynamic_trace import TraceValues
 from treeopt.acceptance.dynamic_tree import (
+    DynamicTreeCaps,
+    DynamicTreeValues,
     ModelValues,
-    Triple,
-    TripleLimits,
-    TripleValues,
+    ValuedModel,
     dynamic_tree_shape,
-    triple_widths,
+    dynamic_tree_widths,
 )
 from treeopt.acceptance.intervals import bootstrap_tokens
 from treeopt.acceptance.mixture import Mixture
-from treeopt.acceptance.model import PathModel, expected_tokens, path_probabilities
+from treeopt.acceptance.model import PathModel, exact_lengths, expected_tokens, path_probabilities
 from treeopt.acceptance.profile import RankProfile
 from treeopt.acceptance.replay import Replay, draft_starts, replay_accepted
 from treeopt.acceptance.replay import accepted_lengths as accepted_on
@@ -27,15 +27,12 @@ from treeopt.acceptance.smoothing import SmoothedPaths
 from treeopt.acceptance.trace import Trace
 from treeopt.arrays import BoolArray, FloatArray, IntArray
 from treeopt.cost.step_cost import StepCost
+from treeopt.draft_family import MAX_TOPK, Draft, DynamicTree
 from treeopt.errors import InputError
-from treeopt.solve.best_trees import MAX_NODES
-from treeopt.solve.candidates_by_family import ValuedModel
-from treeopt.solve.families import MAX_TOPK, Draft
-from treeopt.solve.latency import accepted_lengths
 from treeopt.solve.problem import Point
 from treeopt.solve.result import Priced
 from treeopt.solve.search import price_tree
-from treeopt.tree import DraftTree
+from treeopt.tree import MAX_NODES, DraftTree
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +63,7 @@ class Part:
     def accepted(self, draft: Draft) -> IntArray:
         """`[T]` tokens accepted at each position of the trace; of a dynamic tree by the recorded confidence."""
         assert self.trace is not None
-        if isinstance(draft, Triple):
+        if isinstance(draft, DynamicTree):
             return self.values.accepted(draft)
         return accepted_on(self.trace.rank, _within(draft, self.trace.depth))
 
@@ -78,12 +75,12 @@ class Part:
             EvidenceError: no confidence was recorded.
         """
         assert self.trace is not None
-        limits = TripleLimits(steps=self.trace.depth, topk=MAX_TOPK, nodes=MAX_NODES)
+        limits = DynamicTreeCaps(num_steps=self.trace.depth, topk=MAX_TOPK, num_draft_tokens=MAX_NODES)
         return TraceValues(trace=self.trace, limits=limits)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
+class Traffic:
     """All kinds of traffic that a plan is for; the weights sum to 1."""
 
     parts: tuple[Part, ...]
@@ -106,7 +103,7 @@ class Evidence:
         if self.has_confidence:
             parts = [p.values if draft is None else p.values.weighted(p.starts(draft)) for p in self.parts]
             return ValuedModel(model, _mixed(parts, [p.weight for p in self.parts]), average)
-        limits = TripleLimits(steps=max(model.depth, 1), topk=MAX_TOPK, nodes=MAX_NODES)
+        limits = DynamicTreeCaps(num_steps=max(model.depth, 1), topk=MAX_TOPK, num_draft_tokens=MAX_NODES)
         return ValuedModel(model, ModelValues.of(model, limits, draft=average), average)
 
     @property
@@ -121,7 +118,7 @@ class Evidence:
     def tokens(self, draft: Draft) -> float:
         """E where the draft's own drafts start."""
         known = self._replayable(draft)
-        if isinstance(known, Triple):
+        if isinstance(known, DynamicTree):
             return sum(p.weight * r.tokens_per_step for p, r in zip(self.parts, self.replays(known), strict=True))
         return expected_tokens(path_probabilities(self.model_under(known), known))
 
@@ -131,7 +128,7 @@ class Evidence:
         if isinstance(draft, DraftTree):
             return price_tree(draft, self.model_under(draft), cost, batch=batch, context=context)
         steps, topk, nodes = draft
-        widths = triple_widths(steps, topk, levels=steps)
+        widths = dynamic_tree_widths(steps, topk, levels=steps)
         time_s, tokens = float(cost.step_time_s(batch, nodes, steps, widths, context)), self.tokens(draft)
         return Priced(
             nodes=nodes, depth=steps, expected_tokens=tokens, step_time_s=time_s, tokens_per_s=batch * tokens / time_s
@@ -141,8 +138,8 @@ class Evidence:
         """`[D + 1]` probability that a step accepts exactly 0, 1, ... D tokens, where the draft's own drafts start."""
         known = self._replayable(draft)
         if isinstance(known, DraftTree):
-            return accepted_lengths(known, path_probabilities(self.model_under(known), known))
-        lengths = np.zeros(known.steps + 1)
+            return exact_lengths(known, path_probabilities(self.model_under(known), known))
+        lengths = np.zeros(known.num_steps + 1)
         for part in self.parts:
             counts = np.bincount(part.accepted(known), part.starts(known), len(lengths))
             lengths += part.weight * counts / counts.sum()
@@ -184,7 +181,7 @@ class Evidence:
             self._replays[draft] = [replay_accepted(trace, part.accepted(draft)) for part, trace in traced]
         return self._replays[draft]
 
-    def split(self, held_out: float, seed: int) -> tuple[Evidence, Evidence]:
+    def split(self, held_out: float, seed: int) -> tuple[Traffic, Traffic]:
         """The evidence of random documents to search on, and that of the `held_out` share of them to judge by.
 
         Raises:
@@ -193,14 +190,14 @@ class Evidence:
         if not 0.0 < held_out < 1.0:
             raise InputError(f"--holdout {held_out:g} is no share", hint="give the share to hold out, such as 0.5")
         pairs = [_split(part, held_out, seed) for part in self.parts]
-        return Evidence(parts=tuple(a for a, _ in pairs)), Evidence(parts=tuple(b for _, b in pairs))
+        return Traffic(parts=tuple(a for a, _ in pairs)), Traffic(parts=tuple(b for _, b in pairs))
 
     def _replayable(self, draft: Draft) -> Draft:
         """A dynamic tree as it is where the recorded confidence reaches it, else the one of average confidence."""
         if isinstance(draft, DraftTree):
             return draft
         reaches = self.has_confidence and all(
-            draft.steps <= p.values.limits.steps and draft.topk <= p.values.limits.topk for p in self.parts
+            draft.num_steps <= p.values.limits.num_steps and draft.topk <= p.values.limits.topk for p in self.parts
         )
         return draft if reaches else self.tree_of(draft)
 
@@ -222,15 +219,17 @@ class Evidence:
 class _MixedValues:
     """The E of dynamic trees over several kinds of traffic."""
 
-    parts: tuple[TripleValues, ...]
+    parts: tuple[DynamicTreeValues, ...]
     weights: tuple[float, ...]
 
     @property
-    def limits(self) -> TripleLimits:
+    def limits(self) -> DynamicTreeCaps:
         """What all parts reach."""
         limits = [part.limits for part in self.parts]
-        steps, topk, nodes = (min(getattr(own, name) for own in limits) for name in ("steps", "topk", "nodes"))
-        return TripleLimits(steps=steps, topk=topk, nodes=nodes)
+        steps, topk, nodes = (
+            min(getattr(own, name) for own in limits) for name in ("num_steps", "topk", "num_draft_tokens")
+        )
+        return DynamicTreeCaps(num_steps=steps, topk=topk, num_draft_tokens=nodes)
 
     @property
     def basis(self) -> str:
@@ -238,14 +237,14 @@ class _MixedValues:
         return self.parts[0].basis
 
     def tokens(self, steps: int, topk: int) -> FloatArray:
-        """See `TripleValues`."""
-        size = self.limits.nodes + 1
+        """See `DynamicTreeValues`."""
+        size = self.limits.num_draft_tokens + 1
         return np.asarray(
             sum(w * part.tokens(steps, topk)[:size] for w, part in zip(self.weights, self.parts, strict=True))
         )
 
 
-def _mixed(values: Sequence[TripleValues], weights: Sequence[float]) -> TripleValues:
+def _mixed(values: Sequence[DynamicTreeValues], weights: Sequence[float]) -> DynamicTreeValues:
     return values[0] if len(values) == 1 else _MixedValues(tuple(values), tuple(weights))
 
 

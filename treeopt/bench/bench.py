@@ -8,20 +8,18 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from treeopt.acceptance.intervals import MIN_DOCUMENTS, interval_of
-from treeopt.bench.forecast import Basis, forecast
-from treeopt.bench.lanes import Advance, Lane, Pass, Subject, run_side_by_side
-from treeopt.bench.result import Cell, Promise, Result, cell, promise
-from treeopt.bench.sample import Drawn, Sample, draw_all, take_samples
-from treeopt.bench.ways import CHAIN, PLAIN, PLAN, Way
+from treeopt.bench.result import Basis, BenchCell, BenchResult, Promise, cell, forecast, promise
+from treeopt.bench.runs import CHAIN, PLAIN, PLAN, Advance, DecodingSetup, Method, Run, RunPlan, run_side_by_side
+from treeopt.bench.sample import RunRedraws, RunSample, draw_all, take_samples
 from treeopt.errors import InputError
 from treeopt.solve.fixed_point import paired_gain
 
-Ways = Callable[[int], Sequence[Way]]
+Ways = Callable[[int], Sequence[Method]]
 """What is compared at a batch size."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Runs:
+class BenchRuns:
     """How much is run, and whether all batch sizes run side by side too: steadier, in the memory of all of them.
 
     Raises:
@@ -42,14 +40,14 @@ class Runs:
 
 
 def bench(
-    subject: Subject,
+    subject: DecodingSetup,
     ways: Ways,
     basis: Basis,
-    runs: Runs,
+    runs: BenchRuns,
     *,
     setting: Sequence[tuple[str, Any]] = (),
     advance: Advance | None = None,
-) -> Result:
+) -> BenchResult:
     """Run all ways side by side at every batch size, the whole of it `repeats` times, and compare.
 
     Raises:
@@ -57,7 +55,7 @@ def bench(
     """
     compared = {batch: tuple(ways(batch)) for batch in runs.batches}
     passes = _passes(subject, compared, runs, advance)
-    cells: list[Cell] = []
+    cells: list[BenchCell] = []
     promises: list[Promise] = []
     notes: list[str] = []
     for batch, own in compared.items():
@@ -67,18 +65,18 @@ def bench(
         notes += _too_few([one.sample for one in found], batch)
         if not subject.decoding.rule.samples:
             notes += _different_texts(passes[batch][0], own, batch)
-    return Result(setting=tuple(setting), cells=tuple(cells), promises=tuple(promises), notes=tuple(notes))
+    return BenchResult(setting=tuple(setting), cells=tuple(cells), promises=tuple(promises), notes=tuple(notes))
 
 
 def _passes(
-    subject: Subject, compared: Mapping[int, Sequence[Way]], runs: Runs, advance: Advance | None
-) -> dict[int, list[list[Pass]]]:
+    subject: DecodingSetup, compared: Mapping[int, Sequence[Method]], runs: BenchRuns, advance: Advance | None
+) -> dict[int, list[list[Run]]]:
     """`[repeats][ways]` passes of every batch size."""
-    passes: dict[int, list[list[Pass]]] = {batch: [] for batch in runs.batches}
+    passes: dict[int, list[list[Run]]] = {batch: [] for batch in runs.batches}
     groups = [runs.batches] if runs.together else [(batch,) for batch in runs.batches]
     for _ in range(runs.repeats):
         for group in groups:
-            lanes = [Lane(way.tree, batch) for batch in group for way in compared[batch]]
+            lanes = [RunPlan(way.tree, batch) for batch in group for way in compared[batch]]
             done = iter(run_side_by_side(subject, lanes, warm_up=runs.warm_up, advance=advance))
             for batch in group:
                 passes[batch].append(list(islice(done, len(compared[batch]))))
@@ -86,13 +84,13 @@ def _passes(
 
 
 class _Measured(NamedTuple):
-    cell: Cell
-    sample: Sample
-    drawn: Drawn
+    cell: BenchCell
+    sample: RunSample
+    drawn: RunRedraws
 
 
 def _measured(
-    passes: Sequence[Sequence[Pass]], ways: Sequence[Way], subject: Subject, basis: Basis, batch: int, seed: int
+    passes: Sequence[Sequence[Run]], ways: Sequence[Method], subject: DecodingSetup, basis: Basis, batch: int, seed: int
 ) -> list[_Measured]:
     samples = take_samples(passes, subject, batch=batch)
     found = []
@@ -119,7 +117,7 @@ def _promises(found: Sequence[_Measured], basis: Basis, seed: int) -> Iterator[P
         yield promise(a, b, gain, foretold, name)
 
 
-def _too_few(samples: Sequence[Sample], batch: int) -> Iterator[str]:
+def _too_few(samples: Sequence[RunSample], batch: int) -> Iterator[str]:
     texts, blocks = min(sample.documents for sample in samples), len(samples[0].block_times_s)
     if min(texts, blocks) < MIN_DOCUMENTS:
         yield (
@@ -128,7 +126,7 @@ def _too_few(samples: Sequence[Sample], batch: int) -> Iterator[str]:
         )
 
 
-def _different_texts(passes: Sequence[Pass], ways: Sequence[Way], batch: int) -> Iterator[str]:
+def _different_texts(passes: Sequence[Run], ways: Sequence[Method], batch: int) -> Iterator[str]:
     for way, own in zip(ways[1:], passes[1:], strict=True):
         differ = sum(a != b for a, b in zip(own.written, passes[0].written, strict=True))
         if differ:

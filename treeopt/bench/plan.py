@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from treeopt.bench.bench import Runs, bench
-from treeopt.bench.lanes import Advance, Subject
-from treeopt.bench.models import Request
-from treeopt.bench.result import Result
-from treeopt.bench.ways import Way, ways_for
-from treeopt.collect.settings import PRICED_AS, model_name
+from treeopt.bench.bench import BenchRuns, bench
+from treeopt.bench.result import BenchResult
+from treeopt.bench.runs import Advance, DecodingSetup, Method, ways_for
+from treeopt.bench.setup import BenchRequest
+from treeopt.collect.settings import model_name
+from treeopt.cost.drafter import PRICED_AS
 from treeopt.errors import InputError
 from treeopt.plan.plan import Plan
 from treeopt.plan.reading import load_plan
@@ -31,8 +31,8 @@ class PlanBench:
 
     plan: Plan
     inputs: Inputs
-    request: Request
-    runs: Runs
+    request: BenchRequest
+    runs: BenchRuns
     rivals: tuple[Rival, ...]
     device: Device
 
@@ -40,7 +40,7 @@ class PlanBench:
     def of(
         cls,
         path: Path,
-        request: Request,
+        request: BenchRequest,
         *,
         batches: Sequence[int] | None = None,
         rivals: Sequence[str] = (),
@@ -61,7 +61,7 @@ class PlanBench:
             plan=plan,
             inputs=inputs_of(plan, ranks=ranks),
             request=request,
-            runs=Runs(batches=sizes, repeats=repeats, together=together, seed=request.seed),
+            runs=BenchRuns(batches=sizes, repeats=repeats, together=together, seed=request.seed),
             rivals=tuple(map(parse_rival, rivals)),
             device=_device(request, threads),
         )
@@ -69,11 +69,11 @@ class PlanBench:
             job.ways(batch, job.plan.context)
         return job
 
-    def ways(self, batch: int, context: int) -> tuple[Way, ...]:
+    def ways(self, batch: int, context: int) -> tuple[Method, ...]:
         """What is compared at a batch size."""
         return ways_for(self.plan, batch, context, self.rivals, self.inputs.evidence.all_positions)
 
-    def run(self, *, advance: Advance | None = None) -> Result:
+    def run(self, *, advance: Advance | None = None) -> BenchResult:
         """Load the models and run.
 
         Raises:
@@ -92,7 +92,7 @@ class PlanBench:
         )
         return replace(found, notes=(*found.notes, *self._notes()))
 
-    def _setting(self, subject: Subject) -> list[tuple[str, Any]]:
+    def _setting(self, subject: DecodingSetup) -> list[tuple[str, Any]]:
         plan = self.plan
         return [
             ("target", model_name(self.request.target)),
@@ -140,7 +140,7 @@ class PlanBench:
             )
 
 
-def _device(request: Request, threads: int | None) -> Device:
+def _device(request: BenchRequest, threads: int | None) -> Device:
     found = find_device(None if request.device == "auto" else request.device, threads=threads)
     if request.clock == "cpu" and found.threads != 1:
         raise InputError(

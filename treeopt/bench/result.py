@@ -3,18 +3,60 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
-from treeopt.acceptance.intervals import Interval
-from treeopt.bench.forecast import Forecast
-from treeopt.bench.sample import Drawn, Sample
-from treeopt.bench.ways import Way
+from treeopt.acceptance.intervals import Interval, interval_of
+from treeopt.acceptance.traffic import Traffic
+from treeopt.arrays import FloatArray
+from treeopt.bench.runs import Method
+from treeopt.bench.sample import RunRedraws, RunSample
+from treeopt.cost.step_cost import StepCost
 from treeopt.plan.bucket import Estimate
 from treeopt.planner.compare import Comparison, Verdict
 from treeopt.solve.result import Priced
+from treeopt.solve.search import price_tree
 from treeopt.tree import DraftTree
+
+
+class Basis(Protocol):
+    """What predictions are made from; `treeopt.planner.inputs.Inputs` is one."""
+
+    @property
+    def evidence(self) -> Traffic:
+        """How often guesses were right."""
+
+    @property
+    def cost(self) -> StepCost:
+        """What steps cost."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Forecast:
+    """A tree's price and E; `drawn [replicates]` is E over redrawn documents, None where the evidence has none."""
+
+    priced: Priced
+    drawn: FloatArray | None
+    documents: int
+
+    @property
+    def tokens(self) -> Estimate:
+        """E with the interval that the evidence gives it."""
+        value = self.priced.expected_tokens
+        interval = None if self.drawn is None else interval_of(self.drawn, self.documents)
+        return (
+            Estimate(value=value) if interval is None else Estimate(value=value, low=interval.low, high=interval.high)
+        )
+
+
+def forecast(tree: DraftTree, basis: Basis, *, batch: int, context: int, seed: int = 0) -> Forecast:
+    """The prediction, made as the search makes it: f where the tree's own drafts start."""
+    evidence = basis.evidence
+    priced = price_tree(tree, evidence.model_under(tree), basis.cost, batch=batch, context=context)
+    drawn = evidence.drawn_tokens(tree, seed) if evidence.can_be_replayed else None
+    return Forecast(priced=priced, drawn=drawn, documents=0 if drawn is None else evidence.documents)
+
 
 FORMAT: Final = "treeopt.bench/1"
 
@@ -32,12 +74,12 @@ class Residual:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class BenchCell:
     """One way at one batch size; predictions are made at the context that the run had."""
 
     batch: int
     context: int
-    way: Way
+    way: Method
     predicted_tokens: Estimate
     predicted: Priced
     tokens: Estimate
@@ -85,7 +127,7 @@ class Promise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class BenchResult:
     """A whole run.
 
     Args:
@@ -94,7 +136,7 @@ class Result:
     """
 
     setting: tuple[tuple[str, Any], ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[BenchCell, ...]
     promises: tuple[Promise, ...]
     notes: tuple[str, ...]
 
@@ -116,10 +158,10 @@ class Result:
         }
 
 
-def cell(way: Way, expected: Forecast, sample: Sample, drawn: Drawn) -> Cell:
+def cell(way: Method, expected: Forecast, sample: RunSample, drawn: RunRedraws) -> BenchCell:
     """Put a prediction beside a measurement."""
     rates = sample.batch * drawn.tokens / drawn.step_time_s
-    return Cell(
+    return BenchCell(
         batch=sample.batch,
         context=round(sample.context),
         way=way,
@@ -133,7 +175,9 @@ def cell(way: Way, expected: Forecast, sample: Sample, drawn: Drawn) -> Cell:
     )
 
 
-def promise(ours: Cell, theirs: Cell, gain: Interval | None, predicted_gain: Interval | None, name: str) -> Promise:
+def promise(
+    ours: BenchCell, theirs: BenchCell, gain: Interval | None, predicted_gain: Interval | None, name: str
+) -> Promise:
     """The plan's cell against another's; the intervals are of tokens/s over theirs, minus 1."""
 
     def compared(plan: Priced, other: Priced, interval: Interval | None) -> Comparison:
@@ -153,7 +197,7 @@ def promise(ours: Cell, theirs: Cell, gain: Interval | None, predicted_gain: Int
     )
 
 
-def _residual(expected: Forecast, sample: Sample, drawn: Drawn) -> Residual:
+def _residual(expected: Forecast, sample: RunSample, drawn: RunRedraws) -> Residual:
     priced = expected.priced
     acceptance = float(np.log(sample.tokens_per_step / priced.expected_tokens))
     cost = float(np.log(priced.step_time_s / sample.step_time_s))
@@ -173,7 +217,7 @@ def _residual(expected: Forecast, sample: Sample, drawn: Drawn) -> Residual:
     )
 
 
-def _cell_document(found: Cell) -> dict[str, Any]:
+def _cell_document(found: BenchCell) -> dict[str, Any]:
     return {
         "batch": found.batch,
         "context": found.context,

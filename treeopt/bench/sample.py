@@ -11,7 +11,7 @@ import numpy as np
 from treeopt.acceptance.intervals import REPLICATES, bootstrap_tokens, interval_of
 from treeopt.acceptance.replay import Replay
 from treeopt.arrays import FloatArray
-from treeopt.bench.lanes import Pass, Subject
+from treeopt.bench.runs import DecodingSetup, Run
 from treeopt.errors import InputError
 from treeopt.plan.bucket import Estimate
 
@@ -20,7 +20,7 @@ _STEPS_PER_BLOCK: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Sample:
+class RunSample:
     """What one way measured at one batch size.
 
     Args:
@@ -70,14 +70,14 @@ class Sample:
         )
 
 
-class Drawn(NamedTuple):
+class RunRedraws(NamedTuple):
     """`[replicates]` E and step time of redrawn documents and blocks; rows of ways measured together are paired."""
 
     tokens: FloatArray
     step_time_s: FloatArray
 
 
-def take_samples(passes: Sequence[Sequence[Pass]], subject: Subject, *, batch: int) -> list[Sample]:
+def take_samples(passes: Sequence[Sequence[Run]], subject: DecodingSetup, *, batch: int) -> list[RunSample]:
     """One sample per way, from `[repeats][ways]` passes.
 
     Raises:
@@ -97,20 +97,22 @@ def take_samples(passes: Sequence[Sequence[Pass]], subject: Subject, *, batch: i
             )
         context = float(np.mean([step.context for step in full]))
         samples.append(
-            Sample(batch=batch, replay=replay, block_times_s=way_times_s, context=context, full_steps=len(full))
+            RunSample(batch=batch, replay=replay, block_times_s=way_times_s, context=context, full_steps=len(full))
         )
     return samples
 
 
-def draw_all(samples: Sequence[Sample], *, seed: int) -> list[Drawn]:
+def draw_all(samples: Sequence[RunSample], *, seed: int) -> list[RunRedraws]:
     """Redraws of samples that were measured together."""
     tokens = bootstrap_tokens([sample.replay for sample in samples], seed=(seed, 0))
     blocks = len(samples[0].block_times_s)
     chosen = np.random.default_rng((seed, 1)).integers(0, blocks, (REPLICATES, blocks))
-    return [Drawn(tokens[:, i], np.median(sample.block_times_s[chosen], axis=1)) for i, sample in enumerate(samples)]
+    return [
+        RunRedraws(tokens[:, i], np.median(sample.block_times_s[chosen], axis=1)) for i, sample in enumerate(samples)
+    ]
 
 
-def _replay(passes: Sequence[Pass], subject: Subject, depth: int) -> Replay:
+def _replay(passes: Sequence[Run], subject: DecodingSetup, depth: int) -> Replay:
     """Steps count that start more than `depth` tokens before the text's end.
 
     Whether a step counts then depends on where it starts, not on what it accepts, and no counted tree was pruned: the
@@ -126,7 +128,7 @@ def _replay(passes: Sequence[Pass], subject: Subject, depth: int) -> Replay:
     return Replay(phases=len(passes), tokens=tokens, steps=steps, position_tokens=tokens, positions=steps)
 
 
-def _block_times(ways: Sequence[Pass]) -> FloatArray:
+def _block_times(ways: Sequence[Run]) -> FloatArray:
     """`[ways, blocks]` median times of full steps by their place in the texts, for places where all ways have some."""
     fewest = min(sum(step.full for step in way.steps) for way in ways)
     blocks = min(max(fewest // _STEPS_PER_BLOCK, 1), _BLOCKS)

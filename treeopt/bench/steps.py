@@ -12,14 +12,14 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from treeopt.bench.result import Cell
+from treeopt.bench.result import BenchCell
 from treeopt.cost.fit.engine_profile import Served, fit_served
 from treeopt.cost.fit.engine_steps import MIN_BATCHES, MIN_ROWS
 from treeopt.errors import TreeoptError
 from treeopt.planner.inputs import Inputs
 
 
-def steps_csv(cells: Sequence[Cell]) -> str:
+def steps_csv(cells: Sequence[BenchCell]) -> str:
     """One row per way and batch size: `batch,way,nodes,depth,paths,context,step_ms,accept_len`."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -32,12 +32,12 @@ def steps_csv(cells: Sequence[Cell]) -> str:
     return text.getvalue()
 
 
-def fit_context(cells: Sequence[Cell]) -> int:
+def fit_context(cells: Sequence[BenchCell]) -> int:
     """L for `treeopt profile fit --context`, which takes one for all rows: the mean over the rows."""
     return round(sum(cell.context for cell in cells) / len(cells))
 
 
-def fit_note(cells: Sequence[Cell], inputs: Inputs, path: Path) -> str:
+def fit_note(cells: Sequence[BenchCell], inputs: Inputs, path: Path) -> str:
     """The command that fits the steps in `path`, once it has been seen to work; else what they lack."""
     too_few = _too_few(cells)
     if too_few is not None:
@@ -66,7 +66,7 @@ def fit_note(cells: Sequence[Cell], inputs: Inputs, path: Path) -> str:
     return f"fit them with {shlex.join([*words, '--out', str(out)])}"
 
 
-def _too_few(cells: Sequence[Cell]) -> str | None:
+def _too_few(cells: Sequence[BenchCell]) -> str | None:
     """How much more must run before there is something to fit."""
     ways = Counter(cell.batch for cell in cells)
     rows, batches = len(cells), len(ways)

@@ -118,8 +118,8 @@ def _by_ranks(plan: Plan, source: Measured, bucket: Bucket, gate: float) -> Comp
     assert source.ranks is not None
     tree, trace = bucket.tree, source.ranks.trace
     interval: Interval | None
-    if trace is not None and (loaded := trace.load()).depth >= tree.depth:
-        result = replay(loaded, tree)
+    if trace is not None and trace.depth >= tree.depth:
+        result = replay(trace, tree)
         measured, interval, effect = result.tokens_per_step, tokens_interval(result), 1.0
     else:
         evidence = source.ranks.evidence

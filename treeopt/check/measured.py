@@ -10,10 +10,10 @@ from typing import Final
 from treeopt.acceptance.conversions import survival_from_conditional
 from treeopt.acceptance.errors import NoDraftsError
 from treeopt.acceptance.importers import Source, read_evidence
+from treeopt.acceptance.loading import is_profile, is_trace, load_profile
 from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.position import PositionSurvival
-from treeopt.acceptance.profile import RankProfile, load_profile
-from treeopt.acceptance.shard_files import is_trace
+from treeopt.acceptance.profile import RankProfile
 from treeopt.acceptance.table import DepthRanks
 from treeopt.arrays import FloatArray
 from treeopt.check.change import length_error
@@ -21,7 +21,6 @@ from treeopt.check.windows import LogWindow, pooled, read_windows
 from treeopt.files.evidence_lines import SourceFile
 
 _MIXED: Final = 0.99  # fewer drafted tokens than this share of drafts x K: some drafts were shorter
-_HEAD_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,16 +65,17 @@ def read_metrics(paths: Sequence[Path], kind: str | None = None, draft_tokens: i
     Raises:
         InputError: a file cannot be read, or is no evidence.
     """
-    if len(paths) == 1 and _is_profile(paths[0]):
-        profile = load_profile(paths[0])
+    files = [SourceFile(path) for path in paths]
+    if len(files) == 1 and (is_trace(files[0]) or is_profile(files[0])):
+        profile = load_profile(files[0], keep=True)
         return Metrics(
             kind=profile.kind, sources=(of_profile(profile),), windows=(), drafted_nothing=False, warnings=()
         )
     try:
-        imported = read_evidence(paths, kind, draft_tokens)
+        imported = read_evidence(files, kind, draft_tokens)
     except NoDraftsError:
         return Metrics(kind=kind or "metrics", sources=(), windows=(), drafted_nothing=True, warnings=())
-    windows = tuple(w for path in paths for w in read_windows(SourceFile(path), imported.kind))
+    windows = tuple(w for file in files for w in read_windows(file, imported.kind))
     sources = [_measured(source) for source in imported.sources]
     sources += [Measured(name=u.name, length=u.mean_accepted_length) for u in imported.unplanned]
     return Metrics(
@@ -85,16 +85,6 @@ def read_metrics(paths: Sequence[Path], kind: str | None = None, draft_tokens: i
         drafted_nothing=not sources and all(window.is_off for window in windows),
         warnings=imported.warnings,
     )
-
-
-def _is_profile(path: Path) -> bool:
-    if is_trace(path):
-        return True
-    try:
-        with path.open("rb") as file:
-            return b"treeopt.ranks/" in file.read(_HEAD_BYTES)
-    except OSError:
-        return False  # the importer says what is wrong
 
 
 def _measured(source: Source) -> Measured:

@@ -14,7 +14,7 @@ from treeopt.check.report import Compared, Regret
 from treeopt.cost.step_cost import StepCost
 from treeopt.plan.plan import Plan
 from treeopt.planner.inputs import Inputs
-from treeopt.solve.problem import Question, parse_objective
+from treeopt.solve.problem import Problem, parse_objective
 from treeopt.solve.result import Priced
 from treeopt.solve.search import price_tree, search
 
@@ -43,12 +43,12 @@ def regret_of(compared: Compared, inputs: Inputs, plan: Plan, *, chains_only: bo
     """
     bucket = compared.bucket
     model = _fresh(compared, inputs)
-    question = Question(
+    question = Problem(
         batches=(bucket.batch_max,),
         context=bucket.context_max,
         limits=plan.limits,
         budget_tokens=plan.budget_tokens,
-        latency=plan.latency,
+        time_limit=plan.latency,
         objective=parse_objective(plan.objective),
     )
     kept = price_tree(bucket.tree, model, inputs.cost, batch=bucket.batch_max, context=bucket.context_max)
@@ -61,7 +61,7 @@ def regret_of(compared: Compared, inputs: Inputs, plan: Plan, *, chains_only: bo
     )
 
 
-def _best(question: Question, model: PathModel, cost: StepCost, *, chains_only: bool) -> Priced:
+def _best(question: Problem, model: PathModel, cost: StepCost, *, chains_only: bool) -> Priced:
     choice = search(question, model, cost)[0]
     if not chains_only:
         return choice.best

@@ -9,7 +9,21 @@ from typing import Final, NoReturn
 
 import typer
 
-from treeopt.cli import bench, check, compare, explain, export, importing, profile, ranks, replay, search, show, verify
+from treeopt.cli import (
+    bench,
+    check,
+    compare,
+    explain,
+    export,
+    importing,
+    measure,
+    profile,
+    ranks,
+    replay,
+    search,
+    show,
+    verify,
+)
 from treeopt.errors import TreeoptError
 from treeopt.version import VERSION
 
@@ -34,6 +48,7 @@ app.command("import")(importing.import_)
 app.command("verify")(verify.verify)
 app.command("check")(check.check)
 app.command("bench")(bench.bench)
+app.command("measure")(measure.measure)
 app.add_typer(ranks.app, name="ranks")
 app.add_typer(profile.app, name="profile")
 

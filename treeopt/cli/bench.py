@@ -11,7 +11,7 @@ import typer
 from treeopt.cli.options import Json, Out, PlanRanks, TargetModel, parse_batches
 
 if TYPE_CHECKING:
-    from treeopt.bench.result import Result
+    from treeopt.bench.result import BenchResult
 
 _RESULT: Final = "bench result"
 _STEPS: Final = "file of step times"
@@ -19,7 +19,7 @@ _STEPS: Final = "file of step times"
 
 def bench(
     target: TargetModel,
-    draft: Annotated[str, typer.Option(help="ngram[:N], early-exit:K, or a model as for --target.")],
+    draft: Annotated[str, typer.Option(help="ngram[:N], ngram:vllm:1-3, early-exit:K, or a model as for --target.")],
     plan: Annotated[Path, typer.Option(help="The plan to run.", metavar="PLAN")],
     batches: Annotated[
         str | None, typer.Option(help="Batch sizes: 1,2,4; the plan's largest per bucket.", show_default=False)
@@ -54,8 +54,8 @@ def bench(
     json: Json = False,
 ) -> None:
     """Decode prompts plainly, with the best chain and with the plan's tree; compare with what was predicted."""
-    from treeopt.bench.models import Request
     from treeopt.bench.plan import PlanBench
+    from treeopt.bench.setup import BenchRequest
     from treeopt.bench.steps import fit_note, steps_csv
     from treeopt.cli import console
     from treeopt.files.documents import check_writable, dump_yaml, refuse_overwriting, write_atomically
@@ -64,7 +64,7 @@ def bench(
         refuse_overwriting(path, plan, *([prompts] if prompts else []))
         if path is not None:
             check_writable(path, what=what)
-    request = Request(
+    request = BenchRequest(
         target=target,
         draft=draft,
         prompts=prompts,
@@ -104,7 +104,7 @@ def bench(
     console.notes([*found.notes, *written])
 
 
-def _report(found: Result, text: str, json: bool) -> None:
+def _report(found: BenchResult, text: str, json: bool) -> None:
     if json:
         typer.echo(text, nl=False)
         return

@@ -14,12 +14,16 @@ import typer
 from treeopt.cli.options import Json, TargetModel
 
 if TYPE_CHECKING:
-    from treeopt.collect.job import Job
+    from treeopt.acceptance.trace import Trace
+    from treeopt.collect.job import CollectJob
+    from treeopt.collect.parts import Collection
 
 
 def collect(
     target: TargetModel,
-    draft: Annotated[str, typer.Option(help="ngram[:N], early-exit:K, medusa:DIR, or a model as for --target.")],
+    draft: Annotated[
+        str, typer.Option(help="ngram[:N], ngram:vllm:1-3, early-exit:K, medusa:DIR, or a model as for --target.")
+    ],
     prompts: Annotated[Path, typer.Option(help='JSONL: {"prompt": ...}, {"messages": [...]} or {"token_ids": [...]}.')],
     out: Annotated[Path, typer.Option("--out", "-o", help="The trace, .npz.")],
     depth: Annotated[int, typer.Option(help="D, how many tokens ahead the drafter guesses.")] = 6,
@@ -48,10 +52,10 @@ def collect(
 
     Run again after an interruption, it goes on with the documents that are missing.
     """
-    from treeopt.collect.job import Job, Shard, run
-    from treeopt.collect.settings import Settings
+    from treeopt.collect.job import CollectJob, PromptShard, run
+    from treeopt.collect.settings import CollectSettings
 
-    settings = Settings(
+    settings = CollectSettings(
         target=target,
         draft=draft,
         depth=depth,
@@ -63,37 +67,38 @@ def collect(
         device=device,
         dtype=dtype,
     )
-    job = Job(
+    job = CollectJob(
         settings=settings,
         prompts=prompts,
         out=out,
-        shard=Shard.parse(shard),
+        shard=PromptShard.parse(shard),
         documents_per_part=documents_per_part,
     )
-    job.start()
     from treeopt.cli import console
 
-    with console.if_interrupted(lambda: _kept(job)):
-        with _progress(job.documents) as advance:
-            if ray is None:
-                run(job, advance=advance)
-            else:
-                from treeopt.collect.ray_pool import run_on_ray
+    with job.start() as collection:
+        console.notes(collection.set_aside)
+        with console.if_interrupted(lambda: _kept(collection)):
+            with _progress(job.documents) as advance:
+                if ray is None:
+                    run(job, collection, advance=advance)
+                else:
+                    from treeopt.collect.ray_pool import run_on_ray
 
-                run_on_ray(job, address=ray, workers=workers, advance=advance)
-        job.finish()
-    _report(job, json)
-
-
-def _kept(job: Job) -> str:
-    done = len(job.parts) - len(job.missing())
-    return f"{job.folder} keeps {done} of {len(job.parts)} parts; the same command goes on with the rest"
+                    run_on_ray(job, collection, address=ray, workers=workers, advance=advance)
+            trace = collection.finish()
+    _report(job, trace, json)
 
 
-def _report(job: Job, json: bool) -> None:
+def _kept(collection: Collection) -> str:
+    done = len(collection.parts) - len(collection.missing())
+    return f"{collection.folder} keeps {done} of {len(collection.parts)} parts; the same command goes on with the rest"
+
+
+def _report(job: CollectJob, trace: Trace, json: bool) -> None:
     from treeopt.cli import console
 
-    summary = _summary(job)
+    summary = _summary(job, trace)
     if json:
         typer.echo(json_format.dumps(summary, indent=2))
         return
@@ -104,10 +109,9 @@ def _report(job: Job, json: bool) -> None:
     console.notes([f"wrote {job.out}"])
 
 
-def _summary(job: Job) -> dict[str, Any]:
-    from treeopt.acceptance.trace import PAST_END, TraceFile
+def _summary(job: CollectJob, trace: Trace) -> dict[str, Any]:
+    from treeopt.acceptance.trace import PAST_END
 
-    trace = TraceFile(job.out).load()
     known = (trace.rank != PAST_END).sum(axis=0)
     right = (trace.rank == 0).sum(axis=0)
     return {

@@ -38,6 +38,10 @@ def export(
     method: Annotated[str | None, typer.Option(help="The engine's name for the drafter.", show_default=False)] = None,
     model: Annotated[str, typer.Option(help="The target, as the engine finds it.")] = "MODEL",
     draft_model: Annotated[str, typer.Option(help="The drafter, as the engine finds it.")] = "DRAFTER",
+    device: Annotated[str, typer.Option(help="What the engine runs on: cuda or cpu.")] = "cuda",
+    synthetic: Annotated[
+        bool, typer.Option("--synthetic", help="Let the engine accept by the plan's f, whatever is drafted.")
+    ] = False,
     heads: Annotated[
         int | None, typer.Option(min=1, help="Heads of a Medusa or Hydra model.", show_default=False)
     ] = None,
@@ -67,11 +71,12 @@ def export(
         method=method,
         model=model,
         draft_model=draft_model,
+        device=device,
         max_batch=max_batch,
         heads=heads,
         out=out,
     )
-    result = run(drafts, target, setup, batch=batch, allow_off=allow_off)
+    result = run(drafts, target, setup, batch=batch, allow_off=allow_off, synthetic=synthetic)
     path = None if out is None else Path(setup.written_to(result.written.file_name))
     refuse_overwriting(path, plan)
     if path is not None:
@@ -111,7 +116,7 @@ def _loss(loss: Loss) -> str:
 def _talk(result: Export, path: Path | None) -> None:
     """How to use the file, on stderr."""
     written, target = result.written, result.target
-    lines = [f"engine: {' '.join(filter(None, (target.engine.title, target.version)))}, {result.format}"]
+    lines = [f"engine: {target.words}, {result.format}"]
     lines += [f"wrote: {path}"] if path is not None else []
     lines.append(f"start: {written.launch}")
     if written.capture_sizes:

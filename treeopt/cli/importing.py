@@ -33,7 +33,8 @@ def import_(
         typer.echo(json_format.dumps(found.schedule.document(), indent=2))
     elif out is None:
         typer.echo(text, nl=False)
-    _talk(found.engine.title, found.format, found.notes, out)
+    drafter = () if found.drafter is None else (f"drafter: {found.drafter}",)
+    _talk(found.engine.title, found.format, (*drafter, *found.notes), out)
 
 
 def _talk(title: str, form: str, notes: tuple[str, ...], out: Path | None) -> None:

@@ -74,7 +74,7 @@ def table(
     tp: Tp = Names.tp,
 ) -> None:
     """Write step times as the table that an engine plans its drafts by."""
-    from treeopt.acceptance.profile import load_profile
+    from treeopt.acceptance.loading import load_profile
     from treeopt.cli import console
     from treeopt.cost.tables.loading import load_cost_table
     from treeopt.cost.tables.writing import write_table

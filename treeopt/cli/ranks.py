@@ -33,7 +33,7 @@ def import_(
 ) -> None:
     """Turn an engine's metrics, logs or tables into a rank profile, and say what it supports."""
     from treeopt.acceptance.importers import read_evidence
-    from treeopt.acceptance.profile import profile_document
+    from treeopt.acceptance.profile_file import profile_document
     from treeopt.cli import console
     from treeopt.files.documents import dump_yaml, write_atomically
 
@@ -58,7 +58,7 @@ def list_(
     json: Json = False,
 ) -> None:
     """List the published profiles of real pairs that --ranks takes by name."""
-    from treeopt.acceptance.profile import profile_document
+    from treeopt.acceptance.profile_file import profile_document
     from treeopt.acceptance.published import published_profiles, supports
     from treeopt.cli import console
 
@@ -80,7 +80,8 @@ def show(
     json: Json = False,
 ) -> None:
     """Show what was measured: the evidence, its conditions, the rates by depth and rank."""
-    from treeopt.acceptance.profile import load_profile, profile_document
+    from treeopt.acceptance.loading import load_profile
+    from treeopt.acceptance.profile_file import profile_document
     from treeopt.cli import console
     from treeopt.files.shipped import locate
 
@@ -102,8 +103,9 @@ def merge(
     force: Annotated[bool, typer.Option("--force", help="Merge although conditions differ.")] = False,
 ) -> None:
     """Add the counts of profiles that were measured under the same conditions."""
+    from treeopt.acceptance.loading import load_profile
     from treeopt.acceptance.merge import merge as run
-    from treeopt.acceptance.profile import load_profile, profile_document
+    from treeopt.acceptance.profile_file import profile_document
     from treeopt.cli import console
     from treeopt.files.documents import dump_yaml, write_atomically
     from treeopt.files.shipped import locate
@@ -139,7 +141,7 @@ def _chosen(imported: Imported, name: str | None) -> RankProfile:
 def _imported_document(imported: Imported) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from treeopt.acceptance.profile import profile_document
+    from treeopt.acceptance.profile_file import profile_document
 
     return {
         "format": "treeopt.import/1",

@@ -137,18 +137,17 @@ def search(
     from treeopt.files.documents import refuse_overwriting
     from treeopt.planner.inputs import load_inputs
     from treeopt.planner.make import make_plan
-    from treeopt.solve.best_trees import Limits
     from treeopt.solve.buckets import Sharing
-    from treeopt.solve.latency import Latency
-    from treeopt.solve.problem import Question, parse_objective
+    from treeopt.solve.problem import Limits, Problem, parse_objective
+    from treeopt.solve.time_limit import TimeLimit
 
-    question = Question(
+    question = Problem(
         batches=parse_batches(batches) if batches is not None else (batch or 0,),
         context=DEFAULT_CONTEXT if context is None else context,
         limits=Limits(max_nodes=max_nodes, max_depth=max_depth, max_children=max_children, max_ranks=max_ranks),
         objective=parse_objective(objective),
         budget_tokens=budget,
-        latency=Latency(
+        time_limit=TimeLimit(
             max_mean_s=_seconds(max_tpot_ms), max_p99_s=_seconds(max_p99_tpot_ms), output_tokens=output_tokens
         ),
         sharing=Sharing(max_loss=sharing_loss, max_trees=max_trees),

@@ -54,8 +54,8 @@ def _length(context: int | None, default: int) -> int:
 def _probabilities(tree: DraftTree, ranks: str | None) -> FloatArray | None:
     if ranks is None:
         return None
+    from treeopt.acceptance.loading import load_profile
     from treeopt.acceptance.model import path_probabilities
-    from treeopt.acceptance.profile import load_profile
     from treeopt.files.shipped import locate
 
     return path_probabilities(load_profile(locate("ranks", ranks).path).model(), tree)

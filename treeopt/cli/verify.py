@@ -12,7 +12,7 @@ import typer
 from treeopt.cli.options import Json
 
 if TYPE_CHECKING:
-    from treeopt.verify.verify import Diagnosis, Verification
+    from treeopt.verify.verify import Diagnosis, VerificationReport
 
 DIFFERENT = 3  # exit code
 
@@ -46,17 +46,17 @@ def verify(
 ) -> None:
     """Check every tree of a plan path by path against plain decoding; exit code 3 if something differs."""
     from treeopt.files.documents import refuse_overwriting
-    from treeopt.verify.subjects import Choice
-    from treeopt.verify.verify import Settings, diagnose_dump, verify_plan, write_example
+    from treeopt.verify.subjects import TreeSelection
+    from treeopt.verify.verify import VerifySettings, diagnose_dump, verify_plan, write_example
 
     if dump is not None and write_dump is not None:
         raise typer.BadParameter("a dump is read or written, not both", param_hint="'--dump' / '--write-dump'")
-    choice = Choice(batch=batch, context=context)
+    choice = TreeSelection(batch=batch, context=context)
     if dump is not None:
         _diagnosis(diagnose_dump(plan, dump, choice), json)
         return
-    length = Settings.context if context is None else context
-    settings = Settings(model=model, attention=attention, device=device, dtype=dtype, context=length, seed=seed)
+    length = VerifySettings.context if context is None else context
+    settings = VerifySettings(model=model, attention=attention, device=device, dtype=dtype, context=length, seed=seed)
     from treeopt.cli import console
 
     if write_dump is not None:
@@ -69,7 +69,7 @@ def verify(
     _verification(found, json)
 
 
-def _verification(found: Verification, json: bool) -> None:
+def _verification(found: VerificationReport, json: bool) -> None:
     if json:
         document = {"format": "treeopt.verification/1", "passed": found.passed, **asdict(found)}
         for tree, report in zip(document["trees"], found.trees, strict=True):

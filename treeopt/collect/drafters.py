@@ -1,50 +1,25 @@
-"""Drafters: what each would guess along the text that the target wrote."""
+"""The drafter that `--draft` names, for collecting and for decoding."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from pathlib import Path
 
-import numpy as np
-
-from treeopt.arrays import IntArray
-from treeopt.collect.guesses import DenseGuesses, Guesses
-from treeopt.collect.medusa import MedusaDrafter
-from treeopt.collect.models import CausalModel, Encoder, Probabilities, check_exit, check_same_vocabulary
-from treeopt.collect.ngram import NgramDrafter
-from treeopt.collect.settings import Draft, Settings
-
-
-class Drafter(Protocol):
-    """Something that guesses the next tokens."""
-
-    def guesses(self, tokens: IntArray, *, first: int, depth: int) -> tuple[Guesses, ...]:
-        """What it would have guessed for a text, given the text before each token.
-
-        The text's draft starts have their roots at `tokens[first - 1]` and after it. Element d - 1 of the result holds
-        the guesses at depth d, one for each root whose d-th token after it is there: for `tokens[first + d - 1:]`.
-        A drafter whose guess depends on the tokens before it alone, and not on where in a draft it stands, gives one
-        element for all depths.
-        """
+from treeopt.acceptance.prompt_lookup import COPYING_RULES, parse_lookup
+from treeopt.collect.encoder import Encoder, check_same_vocabulary
+from treeopt.collect.heads.chain import ChainDrafter, ChainHead
+from treeopt.collect.heads.eagle import Eagle3Head, EagleHead
+from treeopt.collect.heads.medusa import MedusaDrafter
+from treeopt.collect.heads.mtp import MtpHead
+from treeopt.collect.settings import DrafterSpec
+from treeopt.decode.copying import CopyDrafter
+from treeopt.decode.drafters import LookupDrafter, ModelDrafter
+from treeopt.decode.drafting import Drafter, TextDrafter
+from treeopt.decode.hf import HuggingFaceModel, check_exit
+from treeopt.errors import InputError
 
 
-class ModelDrafter:
-    """A language model of its own, or the target's first layers.
-
-    Its state along a draft is its KV cache, which is a function of the tokens: the guess is the same at every depth.
-    """
-
-    def __init__(self, model: CausalModel, *, vocabulary_size: int, temperature: float) -> None:
-        self._model = model
-        self._vocabulary_size = vocabulary_size
-        self._temperature = temperature
-
-    def guesses(self, tokens: IntArray, *, first: int, depth: int) -> tuple[Guesses, ...]:
-        """See `Drafter`."""
-        found = self._model.probabilities(tokens, first=first, temperature=self._temperature)
-        return (DenseGuesses(_fitted(found, self._vocabulary_size)),)
-
-
-def check_pair(draft: Draft, target: Encoder) -> None:
+def check_pair(draft: DrafterSpec, target: Encoder) -> None:
     """Refuse what the small files of drafter and target already rule out, before weights are loaded.
 
     Raises:
@@ -56,25 +31,58 @@ def check_pair(draft: Draft, target: Encoder) -> None:
         check_exit(draft.number, target.layers)
 
 
-def load_drafter(settings: Settings, target: CausalModel) -> Drafter:
-    """The drafter that the settings name.
+def check_drafts_trees(draft: DrafterSpec) -> None:
+    """Refuse a drafter that reads the target's hidden states, which the reference decoder does not hand out.
+
+    Raises:
+        InputError: it does.
+    """
+    if not draft.drafts_trees:
+        heads = "Medusa heads" if draft.kind == "medusa" else f"{draft.kind} heads"
+        raise InputError(
+            f"the reference decoder does not run {heads}: drafters do not see the target's hidden states",
+            hint="bench with early-exit:K, ngram:N or a draft model",
+        )
+
+
+def load_tree_drafter(
+    draft: DrafterSpec, target: HuggingFaceModel, *, temperature: float, device: str, dtype: str
+) -> Callable[[], Drafter]:
+    """What makes a drafter of trees: each has its own memory of what it read, the weights are shared.
+
+    Raises:
+        InputError: it cannot be loaded, does not go with the target, or does not draft trees.
+    """
+    V = target.vocabulary_size
+    if (lookup := parse_lookup(draft.name)) is not None:
+        if lookup.rule in COPYING_RULES:
+            return lambda: CopyDrafter(lookup, vocabulary_size=V)
+        return lambda: LookupDrafter(longest=lookup.longest, vocabulary_size=V)
+    if draft.kind == "early-exit":
+        model = target.early_exit(draft.number)
+    else:
+        check_drafts_trees(draft)
+        model = HuggingFaceModel.load(draft.argument, device=device, dtype=dtype)
+    return lambda: ModelDrafter(model, vocabulary_size=V, temperature=temperature)
+
+
+def load_drafter(
+    draft: DrafterSpec, target: HuggingFaceModel, *, temperature: float, depth: int, device: str, dtype: str
+) -> TextDrafter:
+    """A drafter that guesses along texts.
 
     Raises:
         InputError: it cannot be loaded, or does not go with the target.
     """
-    draft, V = settings.drafter, target.vocabulary_size
-    if draft.kind == "ngram":
-        return NgramDrafter(longest=draft.number, vocabulary_size=V)
+    if draft.drafts_trees:
+        return load_tree_drafter(draft, target, temperature=temperature, device=device, dtype=dtype)()
     if draft.kind == "medusa":
-        return MedusaDrafter.load(draft.argument, target, temperature=settings.temperature, depth=settings.depth)
-    if draft.kind == "early-exit":
-        model = target.truncated(draft.number)
+        return MedusaDrafter.load(draft.argument, target, temperature=temperature, depth=depth)
+    chain: ChainHead
+    if draft.kind == "eagle":
+        chain = EagleHead(Path(draft.argument), target)
+    elif draft.kind == "eagle3":
+        chain = Eagle3Head(Path(draft.argument), target)
     else:
-        model = CausalModel.load(draft.argument, device=settings.device, dtype=settings.dtype)
-    return ModelDrafter(model, vocabulary_size=V, temperature=settings.temperature)
-
-
-def _fitted(probabilities: Probabilities, V: int) -> Probabilities:
-    """Families pad their embeddings to different widths; what is beyond the shared vocabulary is no token."""
-    have = probabilities.shape[1]
-    return probabilities[:, :V] if have >= V else np.pad(probabilities, ((0, 0), (0, V - have)))
+        chain = MtpHead(Path(draft.argument or target.name), target)
+    return ChainDrafter(chain, target, temperature=temperature)

@@ -14,12 +14,12 @@ from typing import Any, Final
 import numpy as np
 
 from treeopt.acceptance.profile import Conditions
-from treeopt.collect.job import Advance, Job, Part, documents_in, record_part
-from treeopt.collect.record import Document, Recorder
-from treeopt.collect.settings import Settings
+from treeopt.collect.job import Advance, CollectJob, record_part
+from treeopt.collect.parts import Collection, JobPart, documents_in
+from treeopt.collect.record import EncodedPrompt, Recorder
+from treeopt.collect.settings import CollectSettings
 from treeopt.errors import InputError
 from treeopt.extras import require
-from treeopt.files.documents import write_atomically
 
 # A cluster of our own, for one call. Ray listens on every interface, and replaces a loopback address that it is given,
 # unless clusters are off as they are by default on macOS and Windows. It reads these when it is imported.
@@ -31,7 +31,7 @@ class PartWorker:
     """An actor: loads the models once, then turns parts into NPZ files, which the driver writes."""
 
     def __init__(self, settings: dict[str, Any], conditions: dict[str, Any]) -> None:
-        self._recorder = Recorder.load(Settings(**settings))
+        self._recorder = Recorder.load(CollectSettings(**settings))
         self._conditions = Conditions(**conditions)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -41,7 +41,7 @@ class PartWorker:
         return {"index": part.index, "documents": len(part.documents), "data": data}
 
 
-def run_on_ray(job: Job, *, address: str, workers: int | None, advance: Advance) -> None:
+def run_on_ray(job: CollectJob, collection: Collection, *, address: str, workers: int | None, advance: Advance) -> None:
     """Collect the missing parts on a cluster, in whatever order they are done.
 
     A worker that is lost is started again and its part given to another; a driver that is killed leaves the parts that
@@ -54,7 +54,7 @@ def run_on_ray(job: Job, *, address: str, workers: int | None, advance: Advance)
     Raises:
         InputError: Ray is not installed or cannot be reached, a worker fails by itself, or a part cannot be written.
     """
-    missing = job.missing()
+    missing = collection.missing()
     advance(job.documents - documents_in(missing))
     if not missing:
         return
@@ -62,14 +62,14 @@ def run_on_ray(job: Job, *, address: str, workers: int | None, advance: Advance)
     with _cluster(address) as ray:
         try:
             for row in _results(ray, job, missing, workers):
-                write_atomically(job.part_path(by_index[row["index"]]), row["data"], what="trace")
+                collection.write(by_index[row["index"]], row["data"])
                 advance(row["documents"])
         except ray.exceptions.RayError as error:
             reason = str(error).strip().rpartition("\n")[2]
             raise InputError(f"the workers failed: {reason}", hint="run without --ray to see it happen here") from error
 
 
-def _results(ray: Any, job: Job, parts: Sequence[Part], workers: int | None) -> Iterator[dict[str, Any]]:
+def _results(ray: Any, job: CollectJob, parts: Sequence[JobPart], workers: int | None) -> Iterator[dict[str, Any]]:
     resources = ray.cluster_resources()
     gpus = int(resources.get("GPU", 0)) if job.settings.device != "cpu" else 0
     size = min(workers or gpus or int(resources["CPU"]), len(parts))
@@ -121,12 +121,12 @@ def _knock(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=10).close()
 
 
-def _to_json(part: Part) -> str:
+def _to_json(part: JobPart) -> str:
     documents = [[document.doc_id, document.tokens.tolist()] for document in part.documents]
     return json.dumps({"index": part.index, "documents": documents})
 
 
-def _from_json(text: str) -> Part:
+def _from_json(text: str) -> JobPart:
     value = json.loads(text)
-    documents = [Document(doc_id=d, tokens=np.array(tokens, dtype=np.int64)) for d, tokens in value["documents"]]
-    return Part(index=value["index"], documents=tuple(documents))
+    documents = [EncodedPrompt(doc_id=d, tokens=np.array(tokens, dtype=np.int64)) for d, tokens in value["documents"]]
+    return JobPart(index=value["index"], documents=tuple(documents))

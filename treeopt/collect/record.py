@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
@@ -13,20 +13,23 @@ import numpy.typing as npt
 
 from treeopt.acceptance.profile import Conditions
 from treeopt.acceptance.rules import RECURSIVE_REJECTION
-from treeopt.acceptance.trace import PAST_END
+from treeopt.acceptance.trace import PAST_END, Trace
 from treeopt.arrays import IntArray
-from treeopt.collect.drafters import Drafter, load_drafter
-from treeopt.collect.guesses import Guesses
-from treeopt.collect.models import CausalModel, Probabilities
+from treeopt.collect.drafters import load_drafter
 from treeopt.collect.rules import accepted_sibling
-from treeopt.collect.settings import Settings
+from treeopt.collect.settings import CollectSettings
+from treeopt.decode.batch import NOTHING
+from treeopt.decode.drafting import TextDrafter
+from treeopt.decode.guesses import Guesses, Probabilities, as_probabilities
+from treeopt.decode.hf import HuggingFaceModel
+from treeopt.decode.rules import Rule, Siblings
+from treeopt.errors import InputError
 
 LISTED: Final = 8  # guesses whose probability is written down
-UNRANKED: Final = -1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Document:
+class EncodedPrompt:
     """A prompt as the target reads it: `tokens [L]`."""
 
     doc_id: int
@@ -34,7 +37,7 @@ class Document:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows:
+class TraceRows:
     """Rows of a trace.
 
     A continuation of T tokens has T rows. In row p the prompt and the continuation's tokens 0..p are committed: token
@@ -60,7 +63,7 @@ class Rows:
     pos: npt.NDArray[np.int32]
 
     @classmethod
-    def blank(cls, doc_id: int, *, length: int, depth: int) -> Rows:
+    def blank(cls, doc_id: int, *, length: int, depth: int) -> TraceRows:
         """The rows of a document in which nothing was guessed."""
         return cls(
             rank=np.full((length, depth), PAST_END, dtype=np.int16),
@@ -81,22 +84,26 @@ class Outcome(NamedTuple):
 class Recorder:
     """A target and a drafter in memory."""
 
-    def __init__(self, settings: Settings, target: CausalModel, drafter: Drafter) -> None:
+    def __init__(self, settings: CollectSettings, target: HuggingFaceModel, drafter: TextDrafter) -> None:
         self._settings = settings
         self._target = target
         self._drafter = drafter
 
     @classmethod
-    def load(cls, settings: Settings) -> Recorder:
+    def load(cls, settings: CollectSettings) -> Recorder:
         """Load both.
 
         Raises:
             InputError: one cannot be loaded, or they do not go together.
         """
-        target = CausalModel.load(settings.target, device=settings.device, dtype=settings.dtype)
-        return cls(settings, target, load_drafter(settings, target))
+        device, dtype = settings.device, settings.dtype
+        target = HuggingFaceModel.load(settings.target, device=device, dtype=dtype)
+        drafter = load_drafter(
+            settings.drafter, target, temperature=settings.temperature, depth=settings.depth, device=device, dtype=dtype
+        )
+        return cls(settings, target, drafter)
 
-    def record(self, document: Document) -> Rows:
+    def record(self, document: EncodedPrompt) -> TraceRows:
         """Let the target continue the prompt, and run both along it; the same for the same settings and document."""
         settings, first = self._settings, len(document.tokens) + 1
         for_text, for_rule = np.random.SeedSequence([settings.seed, document.doc_id]).spawn(2)
@@ -106,11 +113,11 @@ class Recorder:
             temperature=settings.temperature,
             seed=int(for_text.generate_state(1, np.uint64)[0] >> np.uint64(1)),
         )
-        rows = Rows.blank(document.doc_id, length=len(written), depth=settings.depth)
+        rows = TraceRows.blank(document.doc_id, length=len(written), depth=settings.depth)
         if len(written) > 1:
             tokens = np.concatenate([document.tokens, written])
-            p = self._target.probabilities(tokens, first=first, temperature=settings.temperature)
-            guesses = self._drafter.guesses(tokens, first=first, depth=settings.depth)
+            p = as_probabilities(self._target.reference(tokens[:-1], first=first - 1), settings.temperature)
+            guesses = self._drafter.along(tokens, first=first, depth=settings.depth)
             rng = np.random.default_rng(for_rule)
             _fill(rows, [self._outcome(g, p[d:], tokens[first + d :], rng) for d, g in enumerate(guesses)])
             _fill_target(rows, np.take_along_axis(p, tokens[first:, None], axis=1)[:, 0])
@@ -118,18 +125,54 @@ class Recorder:
 
     def _outcome(self, guesses: Guesses, p: Probabilities, tokens: IntArray, rng: np.random.Generator) -> Outcome:
         siblings = self._settings.ranks
-        if self._settings.acceptance_rule == RECURSIVE_REJECTION:
-            events = [
-                accepted_sibling(row.astype(np.float64), guesses.distribution(i), token, siblings=siblings, rng=rng)
-                for i, (row, token) in enumerate(zip(p, tokens.tolist(), strict=True))
-            ]
-            rank = np.array(events, dtype=np.int64)
-        else:
-            rank = guesses.ranks(tokens)
-        return Outcome(rank=np.where(rank < siblings, rank, UNRANKED), best=guesses.best(LISTED))
+        if self._settings.acceptance_rule != RECURSIVE_REJECTION:
+            return _ranked(guesses, tokens, ranks=siblings)
+        events = []
+        for i, (row, token) in enumerate(zip(p, tokens.tolist(), strict=True)):
+            (q,) = guesses.distribution(slice(i, i + 1))
+            events.append(accepted_sibling(row.astype(np.float64), q, token, siblings=siblings, rng=rng))
+        return Outcome(rank=np.array(events, dtype=np.int64), best=guesses.best(LISTED))
 
 
-def to_npz(rows: Iterable[Rows], conditions: Conditions) -> bytes:
+class DecodedText(NamedTuple):
+    """One request of a run: its prompt, and what was decoded behind it."""
+
+    prompt: Sequence[int]
+    written: Sequence[int]
+
+
+def record_trace(
+    texts: Sequence[DecodedText], drafter: TextDrafter, *, rule: Rule, depth: int, ranks: int = 32
+) -> Trace:
+    """The trace of finished requests, with request i as document i.
+
+    The drafter is asked again along the text, so what it answers in a run and what is recorded are two computations.
+    Guesses from rank `ranks` on count as not listed.
+
+    Raises:
+        InputError: a rule whose accepted sibling does not follow from the emitted token (recursive rejection draws
+            it), or an approximate one.
+        EvidenceError: nothing was decoded.
+    """
+    if not rule.exact or rule.siblings is not Siblings.BEST:
+        raise InputError(
+            f"no trace of a run under {rule.label}: the accepted node does not follow from the token",
+            hint="record a run under greedy or target-sample, or collect one with `treeopt ranks collect`",
+        )
+    parts = []
+    for number, text in enumerate(texts):
+        rows, first = TraceRows.blank(number, length=len(text.written), depth=depth), len(text.prompt) + 1
+        tokens = np.array([*text.prompt, *text.written], dtype=np.int64)
+        if len(text.written) > 1:
+            found = drafter.along(tokens, first=first, depth=depth)
+            _fill(rows, [_ranked(g, tokens[first + d :], ranks=ranks) for d, g in enumerate(found)])
+        parts.append(rows)
+    parts = parts or [TraceRows.blank(0, length=0, depth=depth)]
+    joined = {name: np.concatenate([vars(part)[name] for part in parts]) for name in ("rank", "doc_id", "pos")}
+    return Trace(**joined)
+
+
+def to_npz(rows: Iterable[TraceRows], conditions: Conditions) -> bytes:
     """An NPZ file of documents' rows, end to end; the same rows make the same bytes."""
     parts = [vars(part) for part in rows]
     arrays: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -138,7 +181,12 @@ def to_npz(rows: Iterable[Rows], conditions: Conditions) -> bytes:
     return file.getvalue()
 
 
-def _fill(rows: Rows, outcomes: list[Outcome]) -> None:
+def _ranked(guesses: Guesses, tokens: IntArray, *, ranks: int) -> Outcome:
+    rank = guesses.ranks(tokens)
+    return Outcome(rank=np.where(rank < ranks, rank, NOTHING), best=guesses.best(LISTED))
+
+
+def _fill(rows: TraceRows, outcomes: list[Outcome]) -> None:
     """Depth d of row p is guess p of `outcomes[d - 1]`, or guess p + d - 1 of the one that serves all depths."""
     for d in range(rows.rank.shape[1]):
         shift = d if len(outcomes) == 1 else 0
@@ -148,6 +196,6 @@ def _fill(rows: Rows, outcomes: list[Outcome]) -> None:
         rows.topk_prob[:known, d] = outcome.best[shift:]
 
 
-def _fill_target(rows: Rows, chosen: Probabilities) -> None:
+def _fill_target(rows: TraceRows, chosen: Probabilities) -> None:
     for d in range(rows.rank.shape[1]):
         rows.target_p1[: max(len(chosen) - d, 0), d] = chosen[d:]

@@ -8,47 +8,65 @@ from typing import Final, Literal
 
 from treeopt.acceptance.paths import MAX_RANKS
 from treeopt.acceptance.profile import Conditions
+from treeopt.acceptance.prompt_lookup import COPYING_RULES, PromptLookup, parse_lookup
 from treeopt.acceptance.rules import GREEDY, RECURSIVE_REJECTION, TARGET_SAMPLE
+from treeopt.collect.heads.files import HeadKind, kind_of
 from treeopt.errors import InputError, UnknownNameError
 
 MAX_DEPTH: Final = 64
 RECORDED_RULES: Final = (GREEDY, TARGET_SAMPLE, RECURSIVE_REJECTION)
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
 
-DraftKind = Literal["ngram", "early-exit", "medusa", "model"]
-_KINDS: Final[tuple[DraftKind, ...]] = ("ngram", "early-exit", "medusa")
-# The kind of `treeopt.cost.parse_drafter` whose passes each kind takes.
-PRICED_AS: Final[dict[str, str]] = {"ngram": "ngram", "early-exit": "model", "medusa": "medusa", "model": "model"}
-_OR_A_MODEL: Final = "; or a model: its directory, .gguf file or hub id OWNER/NAME"
+DraftKind = Literal["ngram", "early-exit"] | HeadKind
+_KINDS: Final[tuple[DraftKind, ...]] = ("ngram", "early-exit", "mtp", "medusa", "eagle", "eagle3")
+_NUMBERED: Final = {"ngram": "N", "early-exit": "K"}
+_EXAMPLES: Final = {"ngram": "3", "early-exit": "12", "medusa": "./medusa-vicuna-7b-v1.3"}
+_OR_A_MODEL: Final = "; or a folder of a drafter, or a model: its directory, .gguf file or hub id OWNER/NAME"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Draft:
-    """Which drafter: `argument` is N for `ngram`, K for `early-exit`, else where its weights are."""
+class DrafterSpec:
+    """Which drafter: `argument` is N or RULE:LOW-HIGH for `ngram`, K for `early-exit`, else where its weights are.
+
+    Of `mtp` alone it may be empty: the module is in the target's own checkpoint.
+    """
 
     kind: DraftKind
     argument: str
 
     @property
     def number(self) -> int:
-        """N of `ngram:N`, K of `early-exit:K`."""
+        """K of `early-exit:K`."""
         return int(self.argument)
+
+    @property
+    def has_files(self) -> bool:
+        """Whether `argument` is where weights are."""
+        return self.kind not in ("ngram", "early-exit") and bool(self.argument)
+
+    @property
+    def drafts_trees(self) -> bool:
+        """Whether the reference decoder runs it: its drafters do not see the target's hidden states."""
+        return self.kind in ("ngram", "early-exit", "model")
 
     @property
     def name(self) -> str:
         """As the trace's conditions name it."""
         if self.kind == "model":
             return model_name(self.argument)
-        return f"{self.kind}:{model_name(self.argument) if self.kind == 'medusa' else self.argument}"
+        if not self.argument:
+            return self.kind
+        return f"{self.kind}:{model_name(self.argument) if self.has_files else self.argument}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class CollectSettings:
     """Everything that decides what a document's rows are, so that any process can make them.
 
     Args:
         target: directory, .gguf file or hub id of the target.
-        draft: `ngram[:N]`, `early-exit:K`, `medusa:DIR`, or a model as for `target`.
+        draft: `ngram[:N]`, `ngram:vllm:LOW-HIGH`, `early-exit:K`, `mtp[:DIR]`, a drafter's folder (its kind is in its
+            config.json, or stands before it as in `medusa:DIR`), or a model as for `target`.
         depth: D, how many tokens ahead the drafter guesses.
         ranks: how many of its guesses are told apart; a token beyond them is recorded as -1.
         max_new_tokens: the longest continuation of a prompt.
@@ -94,7 +112,7 @@ class Settings:
         return self.rule or (GREEDY if self.temperature == 0 else TARGET_SAMPLE)
 
     @property
-    def drafter(self) -> Draft:
+    def drafter(self) -> DrafterSpec:
         """The parsed `draft`."""
         return parse_draft(self.draft)
 
@@ -110,27 +128,49 @@ class Settings:
         )
 
 
-def parse_draft(text: str) -> Draft:
+def parse_draft(text: str) -> DrafterSpec:
     """The drafter that `text` names.
 
     Raises:
         UnknownNameError: neither a kind of drafter nor a place of a model.
         InputError: a kind without its number or folder.
     """
-    kind, colon, argument = text.partition(":")
-    known = next((k for k in _KINDS if k == kind), None)
-    if known is None:
+    name, _, argument = text.partition(":")
+    kind = next((k for k in _KINDS if k == name), None)
+    if kind is None:
         if "/" in text or text.endswith(".gguf") or Path(text).exists():
-            return Draft(kind="model", argument=text)
-        raise UnknownNameError("drafter", kind, _KINDS, or_else=_OR_A_MODEL)
-    if known == "ngram" and not colon:
-        return Draft(kind="ngram", argument="3")
-    if known == "medusa" and argument:
-        return Draft(kind="medusa", argument=argument)
-    if known != "medusa" and argument.isdecimal() and 1 <= int(argument) <= 1000:
-        return Draft(kind=known, argument=str(int(argument)))
-    written = "medusa:DIR" if known == "medusa" else f"{known}:{'N' if known == 'ngram' else 'K'}"
-    raise InputError(f"drafter '{text}' says too little", hint=f"write {written}, e.g. {_EXAMPLES[known]}")
+            return DrafterSpec(kind=_kind_at(text), argument=text)
+        raise UnknownNameError("drafter", name, _KINDS, or_else=_OR_A_MODEL)
+    if kind == "ngram":
+        return DrafterSpec(kind=kind, argument=_known_lookup(text).name.removeprefix("ngram:"))
+    if kind == "mtp" or (argument and kind not in _NUMBERED):
+        return DrafterSpec(kind=kind, argument=argument)
+    if argument.isdecimal() and 1 <= int(argument) <= 1000:
+        return DrafterSpec(kind=kind, argument=str(int(argument)))
+    letter = _NUMBERED.get(kind, "DIR")
+    raise InputError(
+        f"drafter '{text}' says too little",
+        hint=f"write {kind}:{letter}, e.g. {kind}:{_EXAMPLES.get(kind, './my-head')}",
+    )
+
+
+def _known_lookup(text: str) -> PromptLookup:
+    lookup = parse_lookup(text)
+    assert lookup is not None
+    if lookup.rule not in ("treeopt", *COPYING_RULES):
+        raise InputError(
+            f"drafter '{text}': how {lookup.rule} looks n-grams up is not known here",
+            hint=f"collect with ngram:N, or with the rule of {' or '.join(COPYING_RULES)}",
+        )
+    if lookup.rule == "treeopt" and lookup.shortest > 1:
+        raise InputError(f"drafter '{text}': treeopt's own rule looks up all runs", hint="write ngram:N")
+    return lookup
+
+
+def _kind_at(text: str) -> DraftKind:
+    """What a folder holds: a head of the target, by its config.json, or a model of its own."""
+    folder = Path(text)
+    return kind_of(folder) if (folder / "config.json").is_file() else "model"
 
 
 def model_name(spec: str) -> str:
@@ -144,10 +184,3 @@ def model_name(spec: str) -> str:
 def _check_range(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
         raise InputError(f"{name} {value:g} is out of range", hint=f"give a number from {low:g} to {high:g}")
-
-
-_EXAMPLES: Final[dict[DraftKind, str]] = {
-    "ngram": "ngram:3",
-    "early-exit": "early-exit:12",
-    "medusa": "medusa:./medusa-vicuna-7b-v1.3",
-}

@@ -180,3 +180,16 @@ def _in_16_bit(target: ForwardPass, layer: ModelShape) -> ForwardPass:
 
 def _fusion(hidden: int) -> tuple[Gemm, ...]:
     return (Gemm(hidden, 2 * hidden),)
+
+
+# Of each kind of drafter that ranks are collected with (the first word of a trace's `drafter`), the one above whose
+# passes it takes; a drafter without such a word is a model of its own.
+PRICED_AS: Final[dict[str, str]] = {
+    "ngram": "ngram",
+    "early-exit": "model",
+    "model": "model",
+    "medusa": "medusa",
+    "eagle": "eagle",
+    "eagle3": "eagle3",
+    "mtp": "mtp",
+}

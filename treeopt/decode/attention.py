@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any, Literal, Protocol
 
-from treeopt.decode.step import Step
+from treeopt.decode.step import ForwardBatch
 from treeopt.extras import require
 
 
 class Attention(Protocol):
     """An attention function."""
 
-    def __call__(self, q: Any, keys: Any, values: Any, mask: Any, step: Step) -> Any:
+    def __call__(self, q: Any, keys: Any, values: Any, mask: Any, step: ForwardBatch) -> Any:
         """`[A, H, M, D]` queries over `[A, H_kv, S, D]` slots to `[A, H, M, D]`.
 
         The slots already hold the step's own keys and values, at `step.starts + i`. `mask [A, M, S]` (torch, bool)
@@ -20,7 +20,7 @@ class Attention(Protocol):
         """
 
 
-def masked_attention(q: Any, keys: Any, values: Any, mask: Any, step: Step) -> Any:
+def masked_attention(q: Any, keys: Any, values: Any, mask: Any, step: ForwardBatch) -> Any:
     """The plain way, in the precision of its inputs; see `Attention`."""
     group = q.shape[1] // keys.shape[1]
     keys, values = keys.repeat_interleave(group, dim=1), values.repeat_interleave(group, dim=1)
@@ -39,7 +39,7 @@ def kernel_attention(impl: Literal["triton", "torch"] = "triton") -> Attention:
     from treeopt.kernels.cache import ContiguousCache
     from treeopt.kernels.trees import NodeTrees
 
-    def attend(q: Any, keys: Any, values: Any, mask: Any, step: Step) -> Any:
+    def attend(q: Any, keys: Any, values: Any, mask: Any, step: ForwardBatch) -> Any:
         if step.trees is None:
             return masked_attention(q, keys, values, mask, step)
         there = torch.arange(q.shape[2]) < torch.as_tensor(step.counts)[:, None]

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from treeopt.arrays import IntArray
-from treeopt.decode.step import Step
+from treeopt.decode.step import ForwardBatch
 from treeopt.extras import require
 
 _KEYS, _VALUES = 0, 1
@@ -35,12 +35,12 @@ class SlotCache:
             self.slots = -(-slots // _ROUND_UP) * _ROUND_UP
         self.layers = [(self._grown(keys), self._grown(values)) for keys, values in self.layers]
 
-    def bind(self, step: Step) -> StepCache:
+    def bind(self, step: ForwardBatch) -> StepCache:
         """This cache for one forward pass."""
         self.reserve(requests=int(step.rows.max()) + 1, slots=step.slots)
         return StepCache(self, step)
 
-    def write(self, layer: int, keys: Any, values: Any, step: Step) -> tuple[Any, Any]:
+    def write(self, layer: int, keys: Any, values: Any, step: ForwardBatch) -> tuple[Any, Any]:
         """Store a step's `[A, heads, M, head_dim]` keys and values; returns both with all S slots of its requests."""
         if layer == len(self.layers):
             self.layers.append((self._empty(keys), self._empty(values)))
@@ -119,7 +119,7 @@ class StepCache:
 
     is_compileable = False
 
-    def __init__(self, cache: SlotCache, step: Step) -> None:
+    def __init__(self, cache: SlotCache, step: ForwardBatch) -> None:
         self.cache = cache
         self.step = step
 

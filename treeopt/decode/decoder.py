@@ -17,13 +17,13 @@ import numpy as np
 from treeopt.arrays import IntArray
 from treeopt.decode.batch import TreeBatch
 from treeopt.decode.cache import SlotCache
-from treeopt.decode.drafting import Draft, Drafter, draft
+from treeopt.decode.drafting import DraftedTokens, TreeDrafter, draft
 from treeopt.decode.draws import RandomDraws
-from treeopt.decode.models import Model, distributions, likeliest
+from treeopt.decode.models import CausalModel, distributions, likeliest
 from treeopt.decode.reports import Emission, StepReport, StepTimes
 from treeopt.decode.rules import Rule, rule_named
 from treeopt.decode.step import prune, text_step, tree_step
-from treeopt.decode.verdicts import Evidence, Verdict, end_at
+from treeopt.decode.verdicts import AcceptedPaths, Verification, end_at
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
 
@@ -82,7 +82,9 @@ class _Request:
 class Decoder:
     """A target, a drafter and a way to decode; a drafter is needed only where trees have more than a root."""
 
-    def __init__(self, target: Model, drafter: Drafter | None = None, *, decoding: Decoding | None = None) -> None:
+    def __init__(
+        self, target: CausalModel, drafter: TreeDrafter | None = None, *, decoding: Decoding | None = None
+    ) -> None:
         self.target = target
         self.drafter = drafter
         self.decoding = decoding or Decoding()
@@ -144,7 +146,7 @@ class _Session:
         )
         logits = self._target.forward(step, self._cache, at=step.counts - 1)[:, None]
         trees = TreeBatch.repeat(DraftTree(()), len(requests))
-        verdict = self._judge(trees, Draft(np.zeros((len(requests), 1), dtype=np.int64), None), logits)
+        verdict = self._judge(trees, DraftedTokens(np.zeros((len(requests), 1), dtype=np.int64), None), logits)
         times = StepTimes(verify_s=time.perf_counter() - began)
         return self._report("prefill", requests, verdict, [(int(t),) for t in verdict.token], step.counts, times)
 
@@ -168,35 +170,35 @@ class _Session:
         clock.append(time.perf_counter())
         return self._report("verify", requests, verdict, emitted, step.counts, StepTimes(*np.diff(clock).tolist()))
 
-    def _draft(self, trees: TreeBatch, requests: list[_Request]) -> Draft:
+    def _draft(self, trees: TreeBatch, requests: list[_Request]) -> DraftedTokens:
         if trees.nodes == 1:
-            return Draft(np.array([[r.text[-1]] for r in requests]), None)
+            return DraftedTokens(np.array([[r.text[-1]] for r in requests]), None)
         if self._drafter is None:
             raise InputError("a tree without a drafter", hint="give the decoder a drafter, or decode plainly")
         texts = [r.text for r in requests]
         siblings = self._decoding.rule.siblings
         return draft(self._drafter, trees, texts, rows=_rows(requests), siblings=siblings, draws=self._draws)
 
-    def _compact(self, verdict: Verdict, lengths: IntArray, rows: IntArray) -> None:
+    def _compact(self, verdict: AcceptedPaths, lengths: IntArray, rows: IntArray) -> None:
         cache = self._cache
         ways = {"in-place": cache.compact, "copy": cache.compact_by_copy, "kernel": cache.compact_by_kernel}
         ways[self._decoding.compaction](verdict.path, lengths=lengths, rows=rows)
 
-    def _judge(self, trees: TreeBatch, drafted: Draft, logits: Any) -> Verdict:
+    def _judge(self, trees: TreeBatch, drafted: DraftedTokens, logits: Any) -> AcceptedPaths:
         return self._decoding.rule.judge(self._evidence(trees, drafted, logits), self._draws)
 
-    def _evidence(self, trees: TreeBatch, drafted: Draft, logits: Any) -> Evidence:
+    def _evidence(self, trees: TreeBatch, drafted: DraftedTokens, logits: Any) -> Verification:
         if not self._decoding.rule.samples:
-            return Evidence(trees=trees, tokens=drafted.tokens, best=likeliest(logits))
+            return Verification(trees=trees, tokens=drafted.tokens, best=likeliest(logits))
         p = distributions(logits, self._decoding.temperature)
         q = np.zeros_like(p) if drafted.q is None else drafted.q
-        return Evidence(trees=trees, tokens=drafted.tokens, p=p, q=q)
+        return Verification(trees=trees, tokens=drafted.tokens, p=p, q=q)
 
     def _report(
         self,
         kind: Literal["prefill", "verify"],
         requests: list[_Request],
-        verdict: Verdict,
+        verdict: AcceptedPaths,
         emitted: list[tuple[int, ...]],
         nodes: IntArray,
         times: StepTimes,
@@ -213,7 +215,7 @@ class _Session:
         )
 
 
-def emissions(verdict: Verdict, tokens: IntArray) -> list[tuple[int, ...]]:
+def emissions(verdict: AcceptedPaths, tokens: IntArray) -> list[tuple[int, ...]]:
     """What each request emits: the accepted nodes' tokens without the root, which an earlier step emitted, then the
     token that follows them, unless the text ended on the path."""
     found = []

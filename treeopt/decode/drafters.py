@@ -2,59 +2,20 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from treeopt.arrays import FloatArray, IntArray
-from treeopt.collect.ngram import NgramDrafter
+from treeopt.arrays import IntArray
 from treeopt.decode.batch import NOTHING, TreeBatch
 from treeopt.decode.cache import SlotCache
-from treeopt.decode.drafting import Drafter, Level
-from treeopt.decode.models import Model, distributions
+from treeopt.decode.drafting import Drafter, DraftLevel
+from treeopt.decode.guesses import Guesses, Listed, ListedGuesses, LogitGuesses
+from treeopt.decode.models import CausalModel
 from treeopt.decode.step import nodes_step, text_step
 from treeopt.extras import require
-
-
-class LogitGuesses:
-    """Guesses from torch logits `[n, V']` at a temperature, cut or padded to the target's V tokens."""
-
-    def __init__(self, logits: Any, *, vocabulary_size: int, temperature: float) -> None:
-        self._logits = logits[:, :vocabulary_size]
-        self._vocabulary_size = vocabulary_size
-        self._temperature = temperature or 1.0
-
-    def top(self, k: int) -> IntArray:
-        """See `Guesses`."""
-        kept = min(k, self._logits.shape[1])
-        found = np.asarray(self._logits.topk(kept, dim=1).indices.cpu().numpy(), dtype=np.int64)
-        return np.pad(found, ((0, 0), (0, k - kept)), constant_values=NOTHING)
-
-    def distribution(self) -> FloatArray:
-        """See `Guesses`."""
-        law = distributions(self._logits, self._temperature)
-        return np.pad(law, ((0, 0), (0, self._vocabulary_size - law.shape[1])))
-
-
-class ListGuesses:
-    """Guesses from a distribution `[n, V]`; equal ones go by token number."""
-
-    def __init__(self, law: FloatArray) -> None:
-        self._law = law
-
-    def top(self, k: int) -> IntArray:
-        """See `Guesses`."""
-        found = np.full((len(self._law), k), NOTHING)
-        for best, row in zip(found, self._law, strict=True):
-            possible = np.flatnonzero(row)  # few, where a drafter looks guesses up
-            order = possible[np.argsort(-row[possible], kind="stable")][:k]
-            best[: len(order)] = order
-        return found
-
-    def distribution(self) -> FloatArray:
-        """See `Guesses`."""
-        return self._law
 
 
 class ModelDrafter:
@@ -65,7 +26,7 @@ class ModelDrafter:
     that reads the root anyway.
     """
 
-    def __init__(self, model: Model, *, vocabulary_size: int, temperature: float = 0.0) -> None:
+    def __init__(self, model: CausalModel, *, vocabulary_size: int, temperature: float = 0.0) -> None:
         self._model = model
         self._vocabulary_size = vocabulary_size
         self._temperature = temperature
@@ -73,12 +34,18 @@ class ModelDrafter:
         self._read: dict[int, list[int]] = {}  # by row: the text whose keys and values are in the cache
         self._slots: dict[int, list[int]] = {}  # by row: the slot of each node of the tree at work
 
-    def guesses(self, level: Level) -> LogitGuesses:
+    def guesses(self, level: DraftLevel) -> LogitGuesses:
         """See `Drafter`."""
-        logits = self._read_texts(level) if level.depth == 0 else self._run_nodes(level)
+        return self._of(self._read_texts(level) if level.depth == 0 else self._run_nodes(level))
+
+    def along(self, tokens: IntArray, *, first: int, depth: int) -> tuple[LogitGuesses, ...]:
+        """See `Drafter`: its state along a draft is its KV cache, which the tokens alone decide."""
+        return (self._of(self._model.reference(tokens[:-1], first=first - 1)),)
+
+    def _of(self, logits: Any) -> LogitGuesses:
         return LogitGuesses(logits, vocabulary_size=self._vocabulary_size, temperature=self._temperature)
 
-    def _read_texts(self, level: Level) -> Any:
+    def _read_texts(self, level: DraftLevel) -> Any:
         known, new = [], []
         for b in level.request:
             text, row = list(level.texts[b]), int(level.rows[b])
@@ -91,7 +58,7 @@ class ModelDrafter:
         step = text_step(new, lengths=np.array(known), rows=level.rows[level.request])
         return self._model.forward(step, self._cache, at=step.counts - 1)
 
-    def _run_nodes(self, level: Level) -> Any:
+    def _run_nodes(self, level: DraftLevel) -> Any:
         requests = np.unique(level.request)
         nodes = [level.node[level.request == b].tolist() for b in requests]
         rows = level.rows[requests]
@@ -109,19 +76,50 @@ class ModelDrafter:
 
 
 class LookupDrafter:
-    """Prompt lookup, as `treeopt.collect` ranks it: what followed the last few tokens where they stood before."""
+    """Prompt lookup: the longest run of at most N tokens that stood before, anew for every node of a tree.
+
+    What followed it is ranked by how often it did, then by how recently; the probability is the share. An engine that
+    looks up once per step and copies the whole run (vLLM, Transformers) guesses the same top chain only as long as
+    there is one match.
+    """
 
     def __init__(self, *, longest: int = 3, vocabulary_size: int) -> None:
-        self._lookup = NgramDrafter(longest=longest, vocabulary_size=vocabulary_size)
+        self._longest = longest
+        self._vocabulary_size = vocabulary_size
 
-    def guesses(self, level: Level) -> ListGuesses:
+    def guesses(self, level: DraftLevel) -> ListedGuesses:
         """See `Drafter`."""
-        rows = []
-        for i in range(len(level)):
-            text = np.array([*level.text(i), 0])  # the last token is the one to guess
-            (found,) = self._lookup.guesses(text, first=len(text) - 1, depth=1)
-            rows.append(found.distribution(0))
-        return ListGuesses(np.array(rows))
+        # The last token of each text is the one to guess.
+        return self._of([self._listed([*level.text(i), 0], len(level.text(i)))[0] for i in range(len(level))])
+
+    def along(self, tokens: IntArray, *, first: int, depth: int) -> tuple[ListedGuesses, ...]:
+        """See `Drafter`: the guess depends on the tokens before it alone."""
+        return (self._of(self._listed(tokens.tolist(), first)),)
+
+    def _of(self, places: list[Listed]) -> ListedGuesses:
+        return ListedGuesses(places, vocabulary_size=self._vocabulary_size)
+
+    def _listed(self, text: list[int], first: int) -> list[Listed]:
+        followers: _Followers = defaultdict(dict)
+        places = []
+        for end, token in enumerate(text):
+            suffixes = [tuple(text[end - n : end]) for n in range(min(self._longest, end), 0, -1)]
+            if end >= first:
+                places.append(_ranked(followers, suffixes))
+            for suffix in suffixes:
+                count, _ = followers[suffix].get(token, (0, 0))
+                followers[suffix][token] = (count + 1, end)
+        return places
+
+
+_Followers = defaultdict[tuple[int, ...], dict[int, tuple[int, int]]]  # run -> next token -> (count, last place)
+
+
+def _ranked(followers: _Followers, suffixes: list[tuple[int, ...]]) -> Listed:
+    found = next((followers[suffix] for suffix in suffixes if suffix in followers), {})
+    order = sorted(found, key=lambda token: found[token], reverse=True)
+    total = sum(count for count, _ in found.values())
+    return Listed(tokens=tuple(order), probabilities=tuple(found[token][0] / total for token in order))
 
 
 class NoisyDrafter:
@@ -132,25 +130,44 @@ class NoisyDrafter:
         self._scale = scale
         self._seed = seed
 
-    def guesses(self, level: Level) -> ListGuesses:
+    def guesses(self, level: DraftLevel) -> ListedGuesses:
         """See `Drafter`."""
-        law = self._drafter.guesses(level).distribution()
-        for i, row in enumerate(law):
-            rng = np.random.default_rng([self._seed, *np.abs(level.text(i))])
+        return self._bent(self._drafter.guesses(level), [level.text(i) for i in range(len(level))])
+
+    def along(self, tokens: IntArray, *, first: int, depth: int) -> tuple[ListedGuesses, ...]:
+        """See `Drafter`."""
+        text, found = tokens.tolist(), self._drafter.along(tokens, first=first, depth=depth)
+        return tuple(
+            self._bent(guesses, [text[:end] for end in range(first + d, len(text))]) for d, guesses in enumerate(found)
+        )
+
+    def _bent(self, guesses: Guesses, texts: Sequence[Sequence[int]]) -> ListedGuesses:
+        law = guesses.distribution()
+        for row, text in zip(law, texts, strict=True):
+            rng = np.random.default_rng([self._seed, *np.abs(text)])
             row *= np.exp(self._scale * rng.standard_normal(len(row)))
-        return ListGuesses(law / law.sum(axis=1, keepdims=True))
+        law /= law.sum(axis=1, keepdims=True)
+        return ListedGuesses([Listed.of(row) for row in law], vocabulary_size=law.shape[1])
 
 
 class FixedDrafter:
     """A drafter that guesses the same tokens everywhere, best first."""
 
     def __init__(self, tokens: Sequence[int], *, vocabulary_size: int) -> None:
-        self._law = np.zeros(vocabulary_size)
-        self._law[list(tokens)] = 2.0 ** -np.arange(1, len(tokens) + 1)
+        law = np.array([0.5**place for place in range(1, len(tokens) + 1)])
+        self._listed = Listed(tuple(tokens), tuple((law / law.sum()).tolist()))
+        self._vocabulary_size = vocabulary_size
 
-    def guesses(self, level: Level) -> ListGuesses:
+    def guesses(self, level: DraftLevel) -> ListedGuesses:
         """See `Drafter`."""
-        return ListGuesses(np.tile(self._law / self._law.sum(), (len(level), 1)))
+        return self._times(len(level))
+
+    def along(self, tokens: IntArray, *, first: int, depth: int) -> tuple[ListedGuesses, ...]:
+        """See `Drafter`."""
+        return (self._times(len(tokens) - first),)
+
+    def _times(self, n: int) -> ListedGuesses:
+        return ListedGuesses([self._listed] * n, vocabulary_size=self._vocabulary_size)
 
 
 def _common_length(a: Sequence[int], b: Sequence[int]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -11,11 +11,12 @@ import numpy as np
 from treeopt.arrays import FloatArray, IntArray
 from treeopt.decode.batch import NOTHING, TreeBatch
 from treeopt.decode.draws import Draws, draw_siblings
+from treeopt.decode.guesses import Guesses
 from treeopt.decode.rules import Siblings
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Level:
+class DraftLevel:
     """What a drafter is asked at one depth: n nodes of B requests, those of a request together.
 
     Args:
@@ -50,24 +51,31 @@ class Level:
         return [*self.texts[int(self.request[index])], *self.path(index)]
 
 
-class Guesses(Protocol):
-    """What a drafter guesses behind n nodes."""
+class TextDrafter(Protocol):
+    """What guesses along a finished text: all that is needed to record its ranks."""
 
-    def top(self, k: int) -> IntArray:
-        """`[n, k]` its k best guesses, best first; -1 where it has fewer."""
+    def along(self, tokens: IntArray, *, first: int, depth: int) -> Iterable[Guesses]:
+        """What it would have guessed for a text, given the text before each token.
 
-    def distribution(self) -> FloatArray:
-        """`[n, V]` its probabilities; a row of zeros where it has no guess."""
+        The text's draft starts have their roots at `tokens[first - 1]` and after it. The d-th element of the result
+        holds the guesses at depth d, one for each root whose d-th token after it is there: for
+        `tokens[first + d - 1:]`. A drafter whose guess depends on the tokens before it alone, and not on where in a
+        draft it stands, gives one element for all depths.
+        """
 
 
-class Drafter(Protocol):
-    """Anything that guesses what follows the nodes of a level."""
+class TreeDrafter(Protocol):
+    """What drafts trees: anything that guesses what follows the nodes of a level."""
 
-    def guesses(self, level: Level) -> Guesses:
+    def guesses(self, level: DraftLevel) -> Guesses:
         """Guesses for the level's nodes, in their order; called once per depth, from depth 0 on."""
 
 
-class Draft(NamedTuple):
+class Drafter(TextDrafter, TreeDrafter, Protocol):
+    """What does both, and answers the same."""
+
+
+class DraftedTokens(NamedTuple):
     """`tokens [B, N]` of a batch of trees, -1 where the drafter had no guess, and `q [B, N, V]` if they were drawn."""
 
     tokens: IntArray
@@ -75,14 +83,14 @@ class Draft(NamedTuple):
 
 
 def draft(
-    drafter: Drafter,
+    drafter: TreeDrafter,
     trees: TreeBatch,
     texts: Sequence[Sequence[int]],
     *,
     rows: IntArray,
     siblings: Siblings = Siblings.BEST,
     draws: Draws | None = None,
-) -> Draft:
+) -> DraftedTokens:
     """Fill the trees behind the texts, whose last tokens are the roots.
 
     The best guesses go to the nodes by rank. Draws go to the siblings in the order in which they were drawn, which is
@@ -94,7 +102,7 @@ def draft(
     expanded = (trees.children >= 0).any(axis=2) if trees.children.shape[2] else np.zeros(tokens.shape, dtype=np.bool_)
     for depth in range(trees.depth):
         request, node = np.nonzero(expanded & (trees.depths == depth))
-        level = Level(
+        level = DraftLevel(
             rows=rows, texts=texts, trees=trees, tokens=tokens.copy(), depth=depth, request=request, node=node
         )
         found = drafter.guesses(level)
@@ -106,10 +114,10 @@ def draft(
             q = np.zeros((*tokens.shape, law.shape[1]))
         q[request, node] = law
         _place_drawn(tokens, level, law, draws, replacement=siblings is Siblings.INDEPENDENT)
-    return Draft(tokens, q)
+    return DraftedTokens(tokens, q)
 
 
-def _place_best(tokens: IntArray, level: Level, found: Guesses) -> None:
+def _place_best(tokens: IntArray, level: DraftLevel, found: Guesses) -> None:
     trees = [level.trees.trees[b] for b in level.request]
     widest = max(int(tree.ranks[list(tree.children[n])].max()) for tree, n in zip(trees, level.node, strict=True))
     top = found.top(widest + 1)
@@ -119,7 +127,9 @@ def _place_best(tokens: IntArray, level: Level, found: Guesses) -> None:
             tokens[b, kids] = top[i, tree.ranks[kids]]
 
 
-def _place_drawn(tokens: IntArray, level: Level, law: FloatArray, draws: Draws | None, *, replacement: bool) -> None:
+def _place_drawn(
+    tokens: IntArray, level: DraftLevel, law: FloatArray, draws: Draws | None, *, replacement: bool
+) -> None:
     if draws is None:
         raise ValueError("drawn siblings need 'draws'")
     kids = level.trees.children[level.request, level.node]

@@ -8,10 +8,10 @@ import numpy as np
 
 from treeopt.arrays import FloatArray, IntArray
 from treeopt.decode.cache import SlotCache
-from treeopt.decode.step import Step
+from treeopt.decode.step import ForwardBatch
 
 
-class Model(Protocol):
+class CausalModel(Protocol):
     """A causal language model that runs steps."""
 
     @property
@@ -30,7 +30,7 @@ class Model(Protocol):
     def dtype(self) -> Any:
         """What it computes in, as torch names it."""
 
-    def forward(self, step: Step, cache: SlotCache, *, at: IntArray | None = None) -> Any:
+    def forward(self, step: ForwardBatch, cache: SlotCache, *, at: IntArray | None = None) -> Any:
         """Run a step and write its keys and values to the cache.
 
         Args:
@@ -40,8 +40,9 @@ class Model(Protocol):
             a torch tensor of logits: `[A, M, V]`, or `[A, V]` with `at`.
         """
 
-    def reference(self, tokens: IntArray) -> Any:
-        """`[L]` tokens of one text to `[L, V]` logits, with no cache, no tree and the model's own causal attention."""
+    def reference(self, tokens: IntArray, *, first: int = 0) -> Any:
+        """`[L]` tokens of one text to the `[L - first, V]` logits after `tokens[first:]`, with no cache, no tree and
+        the model's own causal attention."""
 
 
 def as_float64(tensor: Any) -> FloatArray:

@@ -17,7 +17,7 @@ from treeopt.tree import DraftTree
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Step:
+class ForwardBatch:
     """What a target or a drafter runs over: A requests with at most M new tokens each.
 
     Args:
@@ -44,7 +44,7 @@ class Step:
         return int(self.mask.shape[2])
 
 
-def tree_step(trees: TreeBatch, tokens: IntArray, *, lengths: IntArray, rows: IntArray) -> Step:
+def tree_step(trees: TreeBatch, tokens: IntArray, *, lengths: IntArray, rows: IntArray) -> ForwardBatch:
     """The step that verifies a tree per request: `tokens [A, N]` behind `lengths [A]` committed tokens."""
     step = _blank(rows=rows, starts=lengths, counts=np.array([len(tree) for tree in trees.trees]), trees=trees)
     for a, (tree, length) in enumerate(zip(trees.trees, lengths.tolist(), strict=True)):
@@ -55,7 +55,7 @@ def tree_step(trees: TreeBatch, tokens: IntArray, *, lengths: IntArray, rows: In
     return step
 
 
-def text_step(texts: Sequence[Sequence[int]], *, lengths: IntArray, rows: IntArray) -> Step:
+def text_step(texts: Sequence[Sequence[int]], *, lengths: IntArray, rows: IntArray) -> ForwardBatch:
     """The step that appends plain text: token i behind `lengths [A]` tokens sees them and the text up to itself."""
     step = _blank(rows=rows, starts=lengths, counts=np.array([len(text) for text in texts]))
     for a, (text, length) in enumerate(zip(texts, lengths.tolist(), strict=True)):
@@ -75,7 +75,7 @@ def nodes_step(
     lengths: IntArray,
     starts: IntArray,
     rows: IntArray,
-) -> Step:
+) -> ForwardBatch:
     """The step of a drafter: some nodes of one level, behind the ancestors that earlier levels wrote.
 
     Args:
@@ -104,7 +104,7 @@ def prune(tree: DraftTree, remaining: int) -> DraftTree:
     return DraftTree(tuple(path for path in tree.paths if len(path) < remaining))
 
 
-def _blank(*, rows: IntArray, starts: IntArray, counts: IntArray, trees: TreeBatch | None = None) -> Step:
+def _blank(*, rows: IntArray, starts: IntArray, counts: IntArray, trees: TreeBatch | None = None) -> ForwardBatch:
     A, M = len(rows), int(counts.max(initial=1))
     S = int((starts + M).max(initial=M))
     mask = np.zeros((A, M, S), dtype=np.bool_)
@@ -112,4 +112,6 @@ def _blank(*, rows: IntArray, starts: IntArray, counts: IntArray, trees: TreeBat
     for a, (start, count) in enumerate(zip(starts.tolist(), counts.tolist(), strict=True)):
         mask[a, own[count:], start + own[count:]] = True  # a row that sees nothing has no softmax
     zeros = np.zeros((A, M), dtype=np.int64)
-    return Step(rows=rows, starts=starts, counts=counts, tokens=zeros, positions=zeros.copy(), mask=mask, trees=trees)
+    return ForwardBatch(
+        rows=rows, starts=starts, counts=counts, tokens=zeros, positions=zeros.copy(), mask=mask, trees=trees
+    )

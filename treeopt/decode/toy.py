@@ -15,7 +15,7 @@ import numpy as np
 from treeopt.arrays import IntArray
 from treeopt.decode.attention import Attention, masked_attention
 from treeopt.decode.cache import SlotCache
-from treeopt.decode.step import Step
+from treeopt.decode.step import ForwardBatch
 from treeopt.extras import require
 
 _ROTARY_BASE: Final = 100.0  # short texts: positions must matter within a few tokens
@@ -60,26 +60,26 @@ class ToyTransformer:
 
     @property
     def name(self) -> str:
-        """See `Model`."""
+        """See `CausalModel`."""
         return f"toy transformer ({self.shape.layers} layers, width {self.shape.width})"
 
     @property
     def device(self) -> Any:
-        """See `Model`."""
+        """See `CausalModel`."""
         return self._device
 
     @property
     def dtype(self) -> Any:
-        """See `Model`."""
+        """See `CausalModel`."""
         return self._dtype
 
     @property
     def vocabulary_size(self) -> int:
-        """See `Model`."""
+        """See `CausalModel`."""
         return self.shape.vocabulary
 
-    def forward(self, step: Step, cache: SlotCache, *, at: IntArray | None = None) -> Any:
-        """See `Model`."""
+    def forward(self, step: ForwardBatch, cache: SlotCache, *, at: IntArray | None = None) -> Any:
+        """See `CausalModel`."""
         bound = cache.bind(step)
         mask = self._torch.as_tensor(step.mask, device=self._device)
 
@@ -89,15 +89,15 @@ class ToyTransformer:
 
         return self._run(step.tokens, step.positions, attend, at)
 
-    def reference(self, tokens: IntArray) -> Any:
-        """See `Model`."""
+    def reference(self, tokens: IntArray, *, first: int = 0) -> Any:
+        """See `CausalModel`."""
 
         def attend(q: Any, k: Any, v: Any, layer: int) -> Any:
             group = self.shape.heads // self.shape.kv_heads
             k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
             return self._torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
-        return self._run(tokens[None], np.arange(len(tokens))[None], attend, None)[0]
+        return self._run(tokens[None], np.arange(len(tokens))[None], attend, None)[0, first:]
 
     def _run(self, tokens: IntArray, positions: IntArray, attend: Callable[..., Any], at: IntArray | None) -> Any:
         with self._torch.no_grad():

@@ -13,7 +13,7 @@ from treeopt.decode.batch import NOTHING, Scalar, TreeBatch, at
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Evidence:
+class Verification:
     """What a rule may look at; arrays that it does not need may be None.
 
     Args:
@@ -30,7 +30,7 @@ class Evidence:
     q: FloatArray | None = None
 
 
-class Verdict(NamedTuple):
+class AcceptedPaths(NamedTuple):
     """What a rule decided for B requests.
 
     `path [B, D + 1]` holds the accepted nodes, the root first, -1 beyond; `token [B]` follows the last of them, -1
@@ -51,7 +51,7 @@ class Verdict(NamedTuple):
         return at(self.path, self.accepted)
 
 
-def end_at(verdict: Verdict, tokens: IntArray, ends: frozenset[int]) -> Verdict:
+def end_at(verdict: AcceptedPaths, tokens: IntArray, ends: frozenset[int]) -> AcceptedPaths:
     """A token of `ends` inside an accepted path is the text's last: what the path holds behind it is not accepted."""
     if not ends:
         return verdict
@@ -61,7 +61,7 @@ def end_at(verdict: Verdict, tokens: IntArray, ends: frozenset[int]) -> Verdict:
     ended[:, 0] = False  # the root was emitted by an earlier step
     behind = np.cumsum(ended, axis=1) - ended > 0
     path[behind] = NOTHING
-    return Verdict(path, np.where(ended.any(axis=1), NOTHING, verdict.token))
+    return AcceptedPaths(path, np.where(ended.any(axis=1), NOTHING, verdict.token))
 
 
 def needed(array: npt.NDArray[Scalar] | None, name: str) -> npt.NDArray[Scalar]:

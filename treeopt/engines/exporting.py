@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from treeopt.acceptance.prompt_lookup import PromptLookup, parse_lookup
+from treeopt.draft_family import OFF, in_words
 from treeopt.engines.fitting import FittedDrafts, Loss, fit_plan, fit_schedule
 from treeopt.engines.format import Bug, Format, Setup, Written
 from treeopt.engines.registry import EngineAt
-from treeopt.engines.schedule import OFF, DraftSchedule, in_words
-from treeopt.errors import InputError, UnknownNameError
+from treeopt.engines.schedule import DraftSchedule
+from treeopt.errors import InputError
 from treeopt.plan.plan import Plan
 from treeopt.solve.buckets import batches_in_words
+from treeopt.tree import DraftTree
 
 FORMAT: Final = "treeopt.export/1"
 
@@ -60,28 +63,37 @@ class Export:
 
 
 def export(
-    drafts: Plan | DraftSchedule, target: EngineAt, setup: Setup, *, batch: int | None = None, allow_off: bool = False
+    drafts: Plan | DraftSchedule,
+    target: EngineAt,
+    setup: Setup,
+    *,
+    batch: int | None = None,
+    allow_off: bool = False,
+    synthetic: bool = False,
 ) -> Export:
     """Drafts in the format of an engine that loses nothing of them, or else the one that loses least.
+
+    With `synthetic` the engine is told to accept by the plan's f, whatever is drafted: its speed can be measured before
+    a drafter exists.
 
     Raises:
         InputError: the engine can load none of them: why, and what it can load.
     """
-    setup = replace(setup, release=target.release)
+    setup = replace(setup, release=target.release, lookup=_recorded_lookup(drafts) or setup.lookup)
     fitting: list[tuple[Format, FittedDrafts]] = []
     refusals: list[InputError] = []
-    for form in target.support.formats:
-        if (unknown := form.refusal(setup)) is not None:
-            refusals.append(unknown)
-            continue
+    for form in _formats(target, setup):
         try:
             fitting.append((form, _fit(drafts, form, batch, allow_off)))
         except InputError as error:
             refusals.append(error)
     if not fitting:
-        raise _nothing_fits(target, setup, refusals)
+        reasons, hints = (dict.fromkeys(words) for words in zip(*((str(r), r.hint) for r in refusals), strict=True))
+        raise InputError(f"{target.engine.title}: {'; '.join(reasons)}", hint="; ".join(hints))
     form, fitted = min(fitting, key=lambda pair: _lost(pair[1]))
-    written = form.write(fitted.schedule, setup)
+    if synthetic:
+        setup = replace(setup, survival=_survival(drafts, fitted.schedule, form, target))
+    written = form.write(fitted.schedule, setup, form.drafters.word(setup))
     return Export(
         target=target,
         format=form.name,
@@ -98,6 +110,45 @@ def export(
     )
 
 
+def _formats(target: EngineAt, setup: Setup) -> tuple[Format, ...]:
+    try:
+        return target.formats_for(setup)
+    except InputError as error:
+        if setup.method is not None:
+            raise
+        other = "the plan's numbers do not hold for another drafter: name it with --method to export all the same"
+        raise InputError(str(error), hint=f"{error.hint}; {other}") from None
+
+
+def _recorded_lookup(drafts: Plan | DraftSchedule) -> PromptLookup | None:
+    """The n-gram lookup that the plan's ranks were recorded with; None where they do not say, or of another kind."""
+    recorded = dict(drafts.ranks.facts).get("drafter") if isinstance(drafts, Plan) else None
+    return parse_lookup(recorded) if recorded else None
+
+
+def _survival(
+    drafts: Plan | DraftSchedule, schedule: DraftSchedule, form: Format, target: EngineAt
+) -> tuple[float, ...]:
+    """f by depth of the longest chain, as the plan has it: `[1, .7, .4]` of a chain of 2 is `(.7, .4)`.
+
+    Raises:
+        InputError: the release cannot pretend acceptance, or the plan has no f of that chain.
+    """
+    since = form.pretends_since
+    if since is None or target.release < since:
+        raise InputError(
+            f"{target.words} cannot be told what to accept ({form.name})", hint="leave --synthetic out, or use vllm"
+        )
+    chain = DraftTree.chain(schedule.longest)
+    buckets = drafts.buckets if isinstance(drafts, Plan) else ()
+    f = next((b.path_probabilities for b in buckets if b.tree == chain), None)
+    if f is None:
+        raise InputError(
+            f"the plan has no acceptance of {in_words(chain)}", hint="search with --engine, then export that plan"
+        )
+    return tuple(float(f"{p:.6g}") for p in f[1:])
+
+
 def _lost(fitted: FittedDrafts) -> tuple[bool, float]:
     """By what formats are compared: is anything lost, and how much; what has no price counts as all of it."""
     return bool(fitted.losses), sum(1.0 if loss.share is None else loss.share for loss in fitted.losses)
@@ -109,23 +160,13 @@ def _fit(drafts: Plan | DraftSchedule, form: Format, batch: int | None, allow_of
     return fit_schedule(drafts if batch is None else DraftSchedule.constant(drafts.at(batch)), form.limits)
 
 
-def _nothing_fits(target: EngineAt, setup: Setup, refusals: list[InputError]) -> InputError:
-    if all(form.refusal(setup) for form in target.support.formats):
-        first = refusals[0]
-        other = "; or name it with --method" if isinstance(first, UnknownNameError) and setup.method is None else ""
-        return InputError(str(first), hint=f"{first.hint}{other}")
-    reasons = list(dict.fromkeys(str(error) for error in refusals))
-    hints = list(dict.fromkeys(error.hint for error in refusals))
-    return InputError(f"{target.engine.title}: {'; '.join(reasons)}", hint="; ".join(hints))
-
-
 def _floored(drafts: Plan | DraftSchedule, schedule: DraftSchedule, target: EngineAt) -> list[str]:
     """Where a plan is off and the export is not."""
     buckets = drafts.buckets if isinstance(drafts, Plan) else ()
     floored = [b for b in buckets if not b.speculate and schedule.at(b.batch_max) != OFF]
     if not floored:
         return []
-    may_be_off = any(form.limits.refusal(OFF) is None for form in target.support.formats)
+    may_be_off = any(form.limits.refusal(OFF) is None for form in target.formats)
     off = "add --allow-off to draft nothing there" if may_be_off else "the engine cannot be off"
     ranges = ", ".join(batches_in_words(b.batch_min, b.batch_max) for b in floored)
     return [f"the plan does not speculate at {ranges}; a chain keeps the drafter's state fresh ({off})"]
@@ -133,12 +174,21 @@ def _floored(drafts: Plan | DraftSchedule, schedule: DraftSchedule, target: Engi
 
 def _general_notes(target: EngineAt, form: Format, schedule: DraftSchedule, setup: Setup) -> list[str]:
     notes = []
-    if form.methods is not None and (assumed := form.methods.assumed(setup)):
+    if (assumed := form.drafters.assumed(setup)) is not None:
         notes.append(assumed)
-    if setup.method is None and setup.kind is not None and (other := target.engine.mismatch(setup.kind)):
-        notes.append(f"the plan was made for another drafter: {other}")
     if schedule.only == OFF:
         notes.append("nothing is drafted: the list is empty")
-    if target.version != target.engine.checked:
-        notes.append(f"checked with {target.engine.title} {target.engine.checked}, not with {target.version}")
+    notes += _checked(target)
     return notes
+
+
+def _checked(target: EngineAt) -> list[str]:
+    """By what it is known that the release loads the file; nothing where the engine's own code takes it in a test."""
+    engine = target.engine
+    if engine.checked_by == "documentation only":
+        return [
+            f"known from the documentation of {engine.title} {engine.checked} only: no build exists to check it with"
+        ]
+    if target.version == engine.checked or (engine.checks_all and target.release <= engine.newest):
+        return []
+    return [f"checked with {engine.title} {engine.checked}, not with {target.version}"]

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
-from treeopt.engines.limits import ChainLimits, Limits, TreeLimits
-from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length, in_words
+from treeopt.draft_family import OFF, Chains, Draft, DraftFamily, StaticTrees, UniformTrees, chain_length, in_words
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.errors import InputError
 from treeopt.plan.bucket import Bucket
 from treeopt.plan.plan import Plan
 from treeopt.solve.buckets import batches_in_words
-from treeopt.solve.families import Draft
 from treeopt.tree import DraftTree
 
 
@@ -44,7 +43,7 @@ class _Choice(NamedTuple):
     tokens_per_s: float | None
 
 
-def fit_plan(plan: Plan, limits: Limits, *, batch: int | None = None, allow_off: bool = False) -> FittedDrafts:
+def fit_plan(plan: Plan, limits: DraftFamily, *, batch: int | None = None, allow_off: bool = False) -> FittedDrafts:
     """The plan's drafts within an engine's limits; with `batch` those of one bucket for all batch sizes.
 
     Where a tree does not fit, an engine that loads chains gets the plan's best chain. Where the plan does not
@@ -73,7 +72,7 @@ def fit_plan(plan: Plan, limits: Limits, *, batch: int | None = None, allow_off:
     return FittedDrafts(schedule, losses, tuple(_notes(buckets, limits)))
 
 
-def fit_schedule(schedule: DraftSchedule, limits: Limits) -> FittedDrafts:
+def fit_schedule(schedule: DraftSchedule, limits: DraftFamily) -> FittedDrafts:
     """The same drafts, if all of them are within an engine's limits.
 
     Raises:
@@ -87,7 +86,7 @@ def fit_schedule(schedule: DraftSchedule, limits: Limits) -> FittedDrafts:
         if (reason := limits.refusal(r.draft)) is not None:
             where = "" if schedule.only is not None else f"{batches_in_words(r.batch_min, r.batch_max)}: "
             raise InputError(f"{where}{reason}", hint=f"it loads {limits.words}")
-    if isinstance(limits, ChainLimits) and limits.longest_first:
+    if isinstance(limits, Chains) and limits.longest_first:
         lengths = [chain_length(step.draft) or 0 for step in schedule.steps]
         if lengths[0] < max(lengths):
             raise InputError(
@@ -97,16 +96,21 @@ def fit_schedule(schedule: DraftSchedule, limits: Limits) -> FittedDrafts:
     return FittedDrafts(schedule)
 
 
-def _loads_nothing(limits: Limits) -> bool:
+def _loads_nothing(limits: DraftFamily) -> bool:
     """Whether a file without drafts means something: an empty path list does."""
-    return isinstance(limits, TreeLimits) and limits.refusal(OFF) is None
+    return isinstance(limits, StaticTrees | UniformTrees) and limits.refusal(OFF) is None
 
 
-def _choice(bucket: Bucket, limits: Limits, allow_off: bool) -> _Choice:
+def _loads_its_own_trees(limits: DraftFamily) -> TypeGuard[StaticTrees | UniformTrees]:
+    """Whether the trees that fit beat a chain: with equal widths at all depths there are few besides."""
+    return isinstance(limits, StaticTrees) or (isinstance(limits, UniformTrees) and not limits.equal_widths)
+
+
+def _choice(bucket: Bucket, limits: DraftFamily, allow_off: bool) -> _Choice:
     reason = limits.refusal(bucket.draft)
-    if reason is None and (bucket.speculate or allow_off or isinstance(limits, TreeLimits)):
+    if reason is None and (bucket.speculate or allow_off or isinstance(limits, StaticTrees | UniformTrees)):
         return _Choice(bucket.draft, bucket.tokens_per_s)
-    if isinstance(limits, TreeLimits) and not limits.equal_widths:  # a tree within the caps beats a chain
+    if _loads_its_own_trees(limits):  # a tree within the caps beats a chain
         where = batches_in_words(bucket.batch_min, bucket.batch_max)
         options = f"; search with {limits.search_options}" if limits.search_options else ""
         raise InputError(f"the tree of {where} does not fit: {reason}", hint=f"it loads {limits.words}{options}")
@@ -114,14 +118,14 @@ def _choice(bucket: Bucket, limits: Limits, allow_off: bool) -> _Choice:
     off = limits.refusal(OFF) is None and allow_off and bucket.plain_tokens_per_s > chain.tokens_per_s
     if off:
         return _Choice(OFF, bucket.plain_tokens_per_s)
-    cap = limits.max_length if isinstance(limits, ChainLimits) else None
+    cap = limits.max_length if isinstance(limits, Chains) else None
     length = max(chain.depth if cap is None else min(chain.depth, cap), 1)
     return _Choice(DraftTree.chain(length), chain.tokens_per_s if length == chain.depth else None)
 
 
-def _longest_first(choices: list[_Choice], limits: Limits) -> list[_Choice]:
+def _longest_first(choices: list[_Choice], limits: DraftFamily) -> list[_Choice]:
     """Cut what exceeds the first range's chain, where the engine allows no longer one."""
-    if not isinstance(limits, ChainLimits) or not limits.longest_first:
+    if not isinstance(limits, Chains) or not limits.longest_first:
         return choices
     lengths = [chain_length(choice.draft) or 0 for choice in choices]
     first = lengths[0]
@@ -142,7 +146,7 @@ def _loss(bucket: Bucket, choice: _Choice) -> Loss:
     )
 
 
-def _notes(buckets: Sequence[Bucket], limits: Limits) -> list[str]:
+def _notes(buckets: Sequence[Bucket], limits: DraftFamily) -> list[str]:
     notes = []
     if limits.per_batch and buckets[0].batch_min > 1:
         notes.append(f"the plan starts at batch {buckets[0].batch_min}; smaller batches get the same drafts, unpriced")

@@ -1,14 +1,15 @@
-"""The parts of an engine: the formats it reads, by release, and what is known to go wrong with them."""
+"""The parts of an engine: the formats it reads, by release and drafter, and what is known to go wrong with them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from treeopt.engines.limits import Limits
-from treeopt.engines.release import Release, parse_release
+from treeopt.acceptance.prompt_lookup import DEFAULT_LOOKUP, PromptLookup
+from treeopt.draft_family import DraftFamily
+from treeopt.engines.release import Release, is_within, parse_release, range_in_words
 from treeopt.engines.schedule import DraftSchedule
 from treeopt.engines.source import EngineFile
 from treeopt.errors import InputError, UnknownNameError
@@ -16,26 +17,107 @@ from treeopt.errors import InputError, UnknownNameError
 MODEL: Final = "MODEL"
 DRAFTER: Final = "DRAFTER"
 DEFAULT_MAX_BATCH: Final = 256
-USUAL_DRAFTERS: Final = ("eagle", "eagle3", "medusa")
+USUAL_DRAFTERS: Final = ("eagle", "eagle3", "medusa", "mtp", "ngram")
+_DEVICES: Final = ("cuda", "cpu")
+CheckedBy = Literal["own code", "source", "documentation only", ""]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrafterWord:
+    """An engine's word for a kind of drafter; '' where its file names none.
+
+    `has_model`: the drafter is a model of its own, to be named beside the word; `since`, `before`: the releases that
+    run it.
+    """
+
+    text: str
+    has_model: bool = True
+    since: Release | None = None
+    before: Release | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drafters:
+    """The drafters that a format runs: `words` are the engine's, by kind; without any all drafters are alike to it.
+
+    `default` is the kind that is taken where none is known, None where that needs saying nothing. `closed` formats take
+    no other word.
+    """
+
+    engine: str
+    words: Mapping[str, DrafterWord] = field(default_factory=dict)
+    default: str | None = None
+    closed: bool = False
+
+    def word(self, setup: Setup) -> DrafterWord:
+        """The engine's word for the drafter.
+
+        Raises:
+            UnknownNameError: the format does not run such a drafter.
+            InputError: the release does not run it.
+        """
+        word = self._of_kind(setup.kind) if setup.method is None else self._given(setup.method)
+        if setup.release is not None and not is_within(setup.release, word.since, word.before):
+            known = range_in_words(word.since, word.before)
+            raise InputError(f"{self.engine} runs a {word.text} drafter {known}", hint="name such a release")
+        return word
+
+    def assumed(self, setup: Setup) -> str | None:
+        """A sentence where the default is taken; None where the drafter is known, or the file names none."""
+        if self.default is None or setup.method is not None or setup.kind is not None:
+            return None
+        return f"the drafter is not known, {self.words[self.default].text} is assumed: name another with --method"
+
+    def kind_of(self, text: str | None) -> str | None:
+        """The kind that a word stands for, None for a word that is not known."""
+        return next((k for k, w in self.words.items() if text is not None and w.text.lower() == text.lower()), None)
+
+    def _given(self, method: str) -> DrafterWord:
+        """The user's own word, as the engine spells it where it is a known one."""
+        if (kind := self.kind_of(method) or (method if method in self.words else None)) is not None:
+            return self.words[kind]
+        if self.closed:
+            raise UnknownNameError(f"drafter for {self.engine}", method, [w.text for w in self.words.values()])
+        return DrafterWord(text=method)
+
+    def _of_kind(self, kind: str | None) -> DrafterWord:
+        if not self.words:
+            return DrafterWord(text="")
+        if kind is None and self.default is None and self.closed:
+            raise InputError(f"the drafter is not known, {self.engine} is one", hint="name the drafter with --method")
+        if kind is not None and kind not in self.words:
+            raise UnknownNameError(f"drafter for {self.engine}", kind, self.words)
+        return self.words[kind or self.default or next(iter(self.words))]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
     """What a file names beside the drafts.
 
-    `drafter` is the plan's kind (None: not known), `method` the engine's own word for it where the user gave one.
-    `max_batch` is the largest batch size the engine runs, `heads` the number of parallel heads, `out` the file or
-    folder that is written to, `release` the engine's.
+    `drafter` is the plan's kind (None: not known), `method` the engine's own word for it where the user gave one,
+    `lookup` the rule that an n-gram drafter follows. `max_batch` is the largest batch size the engine runs, `heads` the
+    number of parallel heads, `out` the file or folder that is written to, `release` the engine's, `survival` f by
+    depth to pretend, None for real drafts.
+
+    Raises:
+        UnknownNameError: a device that is none.
     """
 
     drafter: str | None = None
     method: str | None = None
+    lookup: PromptLookup = DEFAULT_LOOKUP
     model: str = MODEL
     draft_model: str = DRAFTER
+    device: str = "cuda"
     max_batch: int | None = None
     heads: int | None = None
     out: Path | None = None
     release: Release | None = None
+    survival: Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        if self.device not in _DEVICES:
+            raise UnknownNameError("device", self.device, _DEVICES)
 
     @property
     def kind(self) -> str | None:
@@ -52,56 +134,6 @@ class Setup:
         """The largest batch size to speak of."""
         last = schedule.steps[-1].batch_min
         return max(self.max_batch or schedule.covers or DEFAULT_MAX_BATCH, last)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Methods:
-    """The drafters that a format can name: `words` are the engine's, by kind.
-
-    `default` is the kind that is taken where none is known. `closed` formats take no other word. `gone` are the words
-    that releases from the named one on do not take.
-    """
-
-    engine: str
-    words: Mapping[str, str]
-    default: str
-    closed: bool = False
-    gone: Mapping[str, Release] = field(default_factory=dict)
-
-    def word(self, setup: Setup) -> str:
-        """The engine's word for the drafter.
-
-        Raises:
-            UnknownNameError: the format cannot name such a drafter.
-            InputError: the release does not run it any more.
-        """
-        word = self._given(setup.method) if setup.method is not None else self._of_kind(setup.kind)
-        since = self.gone.get(word)
-        if since is not None and setup.release is not None and setup.release >= since:
-            text = ".".join(map(str, since))
-            raise InputError(
-                f"{self.engine} runs no {word} drafter from {text} on",
-                hint=f"name a release before {text}, or another engine",
-            )
-        return word
-
-    def assumed(self, setup: Setup) -> str | None:
-        """A sentence where the default is taken; None where the drafter is known."""
-        if setup.method is not None or setup.kind is not None:
-            return None
-        return f"the drafter is not known, {self.words[self.default]} is assumed: name another with --method"
-
-    def _given(self, method: str) -> str:
-        """The user's own word, as the engine spells it where it is a known one."""
-        word = next((w for w in self.words.values() if w.lower() == method.lower()), None)
-        if word is None and self.closed:
-            raise UnknownNameError(f"drafter for {self.engine}", method, self.words.values())
-        return word or method
-
-    def _of_kind(self, kind: str | None) -> str:
-        if kind is not None and kind not in self.words:
-            raise UnknownNameError(f"drafter for {self.engine}", kind, self.words)
-        return self.words[kind or self.default]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,31 +154,35 @@ class Written:
 
 
 class Found(NamedTuple):
-    """What a file says, and what its engine does with it without saying so."""
+    """What a file says, and what its engine does with it without saying so; `drafter` is a kind, None if not known."""
 
     schedule: DraftSchedule
     notes: tuple[str, ...] = ()
+    drafter: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """One way to tell an engine its drafts.
+    """One way to tell an engine its drafts, in the releases from `since` on and before `before`.
 
     `read` answers None for a file of another shape and raises for one of this shape that the engine would refuse
-    or misread. `methods` are the drafters that the file names; None where it names none.
+    or misread. `pretends_since`: the
+    release from which on the engine can be told what to accept (`Setup.survival`), None where none can.
     """
 
     name: str
-    limits: Limits
-    write: Callable[[DraftSchedule, Setup], Written]
+    limits: DraftFamily
+    write: Callable[[DraftSchedule, Setup, DrafterWord], Written]
     read: Callable[[EngineFile], Found | None]
-    methods: Methods | None = None
+    drafters: Drafters
+    since: Release | None = None
+    before: Release | None = None
+    pretends_since: Release | None = None
 
     def refusal(self, setup: Setup) -> InputError | None:
-        """Why the file cannot name the drafter; None where it can, or names none."""
+        """Why the engine does not run the drafter in this way; None where it does."""
         try:
-            if self.methods is not None:
-                self.methods.word(setup)
+            self.drafters.word(setup)
         except InputError as error:
             return error
         return None
@@ -164,72 +200,39 @@ class Bug:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Support:
-    """What an engine reads in the releases from `since` on and before `before`, the preferred format first."""
-
-    formats: tuple[Format, ...]
-    since: Release | None = None
-    before: Release | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Engine:
-    """An engine: `checked` is the release or commit against which its formats were checked; '' where there is none.
+    """An engine: its formats, the preferred one first.
 
-    `drafters` are the kinds that it runs, for engines whose file does not name one; empty where any will do.
+    `checked` is the release or commit against which they were checked, '' where there is none, `checked_by` by what:
+    "own code" where a test of this project runs the engine's, "source" where that was read, "documentation only";
+    `checks_all`: so was every release before it.
     """
 
     name: str
     title: str
     checked: str
-    supports: tuple[Support, ...]
+    checked_by: CheckedBy
+    formats: tuple[Format, ...]
     bugs: tuple[Bug, ...] = ()
-    drafters: tuple[str, ...] = ()
-
-    def mismatch(self, kind: str) -> str | None:
-        """A sentence where the engine does not run a kind of drafter; None where it does, or may."""
-        if not self.drafters or kind in self.drafters:
-            return None
-        return f"{self.title} runs a drafter of kind {' or '.join(self.drafters)}, not {kind}"
-
-    @property
-    def usual_drafter(self) -> str:
-        """What its step is priced with where nothing is said: the first of `USUAL_DRAFTERS` that it runs."""
-        return next((kind for kind in USUAL_DRAFTERS if self.mismatch(kind) is None), USUAL_DRAFTERS[0])
+    checks_all: bool = False
 
     @property
     def newest(self) -> Release:
         """The release that is meant where none is named."""
         return Release(10**6, 0, 0) if self.checked[:6] in ("", "commit") else parse_release(self.checked)
 
-    def support_at(self, release: Release) -> Support:
+    def formats_at(self, release: Release) -> tuple[Format, ...]:
         """What a release reads.
 
         Raises:
-            InputError: treeopt knows nothing about it.
+            InputError: treeopt knows nothing about that release.
         """
-        for support in self.supports:
-            if is_within(release, support.since, support.before):
-                return support
-        known = ", ".join(_range_in_words(s.since, s.before) for s in self.supports)
-        raise InputError(f"{self.title} {'.'.join(map(str, release))} is not known", hint=f"known: {known}")
+        found = tuple(f for f in self.formats if is_within(release, f.since, f.before))
+        if not found:
+            known = ", ".join(dict.fromkeys(range_in_words(f.since, f.before) for f in self.formats))
+            raise InputError(f"{self.title} {'.'.join(map(str, release))} is not known", hint=f"known: {known}")
+        return found
 
     def bugs_of(self, schedule: DraftSchedule, release: Release) -> tuple[Bug, ...]:
         """What is known to go wrong with these drafts in this release."""
         return tuple(b for b in self.bugs if is_within(release, b.since, b.before) and b.hits(schedule))
-
-
-def one_format(name: str, title: str, checked: str, form: Format, *drafters: str) -> Engine:
-    """An engine that reads one format in all releases, and runs these kinds of drafter (none named: any)."""
-    return Engine(name=name, title=title, checked=checked, supports=(Support(formats=(form,)),), drafters=drafters)
-
-
-def is_within(release: Release, since: Release | None, before: Release | None) -> bool:
-    """Whether a release lies in a half-open range; None is without end."""
-    return (since is None or since <= release) and (before is None or release < before)
-
-
-def _range_in_words(since: Release | None, before: Release | None) -> str:
-    low = "" if since is None else f"from {'.'.join(map(str, since))}"
-    high = "" if before is None else f"before {'.'.join(map(str, before))}"
-    return " ".join(part for part in (low, high) if part) or "all releases"

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from treeopt.engines.format import Engine, Format, Found, Setup, Support, Written
-from treeopt.engines.limits import TreeLimits
+from treeopt.draft_family import StaticTrees
+from treeopt.engines.format import Drafters, DrafterWord, Engine, Format, Found, Setup, Written
 from treeopt.engines.schedule import DraftSchedule
 from treeopt.engines.source import EngineFile
-from treeopt.errors import FileFormatError, InputError, TreeError
+from treeopt.errors import FileFormatError, TreeError
 from treeopt.extras import require
 from treeopt.files.documents import os_error
 from treeopt.tree import DraftTree
@@ -27,10 +27,8 @@ _KEYS: Final = ("roots", "branches", "Successors", "mask", "depth", "size")
 _HINT: Final = f"a growmap is a torch file of a mapping with {', '.join(_KEYS)}"
 
 
-def _write(schedule: DraftSchedule, setup: Setup) -> Written:
-    tree = schedule.only
-    if not isinstance(tree, DraftTree):
-        raise InputError("a growmap is one static tree", hint="give one tree")
+def _write(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
+    tree = schedule.only_tree
     torch = require("torch", extra="gpu")
     levels = [np.flatnonzero(tree.depths == d).tolist() for d in range(tree.depth + 1)]
     growmap = {
@@ -113,6 +111,14 @@ SEQUOIA: Final = Engine(
     name="sequoia",
     title="Sequoia",
     checked="commit 0ff3ff7",
-    drafters=("model",),
-    supports=(Support(formats=(Format(name="growmap", limits=TreeLimits(min_depth=1), write=_write, read=_read),)),),
+    checked_by="source",
+    formats=(
+        Format(
+            name="growmap",
+            limits=StaticTrees(min_depth=1),
+            write=_write,
+            read=_read,
+            drafters=Drafters(engine="Sequoia", words={"model": DrafterWord(text="")}),
+        ),
+    ),
 )

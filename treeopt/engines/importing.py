@@ -5,18 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from treeopt.acceptance.dynamic_tree import OPENVINO, SGLANG, TENSORRT_LLM, Triple, TripleRule
+from treeopt.draft_family import (
+    OFF,
+    OPENVINO,
+    SGLANG,
+    TENSORRT_LLM,
+    Draft,
+    DynamicTree,
+    DynamicTreeRule,
+    StaticTrees,
+    UniformTrees,
+)
 from treeopt.engines.format import Engine, Format, Found
-from treeopt.engines.limits import TreeLimits
 from treeopt.engines.registry import ENGINES, EngineAt
-from treeopt.engines.schedule import FORMAT, OFF, DraftSchedule, parse_schedule
+from treeopt.engines.schedule import FORMAT, DraftSchedule, parse_schedule
 from treeopt.engines.source import EngineFile, read_source
 from treeopt.errors import FileFormatError, InputError
 from treeopt.files.documents import os_error
 from treeopt.plan.plan import Plan
 from treeopt.plan.reading import TREE_FORMAT, is_plan, parse_plan, parse_tree
 from treeopt.solve.buckets import batches_in_words
-from treeopt.solve.families import Draft
 from treeopt.tree import DraftTree
 
 MAX_LENGTH: Final = 1000
@@ -24,7 +32,7 @@ _SPECS: Final = "none, chain:K, sglang:STEPS,TOPK,TOKENS, trtllm:LENGTH,TOPK,TOK
 
 
 class _TripleSpec(NamedTuple):
-    rule: TripleRule
+    rule: DynamicTreeRule
     root_counted: bool
 
 
@@ -37,12 +45,16 @@ _TRIPLES: Final = {
 
 
 class ImportedDrafts(NamedTuple):
-    """Drafts read from an engine's file: by which engine and format, and what the engine does without saying so."""
+    """Drafts read from an engine's file: by which engine and format, and what the engine does without saying so.
+
+    `drafter` is the kind that the file names, None where it names none.
+    """
 
     engine: Engine
     format: str
     schedule: DraftSchedule
     notes: tuple[str, ...]
+    drafter: str | None
 
 
 def import_file(path: Path, target: EngineAt | None = None) -> ImportedDrafts:
@@ -57,13 +69,13 @@ def import_file(path: Path, target: EngineAt | None = None) -> ImportedDrafts:
         found = form.read(source)
         if found is not None:
             _check(found, engine, form, source)
-            return ImportedDrafts(engine, form.name, found.schedule, found.notes)
+            return ImportedDrafts(engine, form.name, *found)
     if target is None:
         raise FileFormatError(
             f"{path}: nothing in it is known as an engine's setting of drafts",
             hint="give a path list, the engine's configuration or its command line, or name the engine",
         )
-    loads = "; ".join(form.limits.words for form in target.support.formats)
+    loads = "; ".join(form.limits.words for form in target.formats)
     raise FileFormatError(f"{path}: not what {target.engine.title} {target.version} loads", hint=f"it loads {loads}")
 
 
@@ -121,13 +133,13 @@ def _load_file(path: Path) -> Plan | DraftSchedule:
 
 def _formats(target: EngineAt | None) -> list[tuple[Engine, Format]]:
     if target is not None:
-        return [(target.engine, form) for form in target.support.formats]
-    return [(engine, form) for engine in ENGINES for support in engine.supports for form in support.formats]
+        return [(target.engine, form) for form in target.formats]
+    return [(engine, form) for engine in ENGINES for form in engine.formats]
 
 
 def _check(found: Found, engine: Engine, form: Format, source: EngineFile) -> None:
     """Refuse a static tree that the engine would take and then draft otherwise."""
-    if not isinstance(form.limits, TreeLimits):
+    if not isinstance(form.limits, StaticTrees | UniformTrees):
         return
     for r in found.schedule.ranges():
         if r.draft != OFF and (reason := form.limits.refusal(r.draft)) is not None:
@@ -149,7 +161,7 @@ def _triple(text: str, numbers: str, spec: _TripleSpec) -> Draft:
     if len(parts) != 3 or not all(p.strip().isdecimal() and len(p) < 9 for p in parts):
         raise InputError(f"'{text}' is not a dynamic tree", hint=f"write {_SPECS}")
     steps, topk, tokens = (int(p) for p in parts)
-    triple = Triple(steps, topk, tokens if spec.root_counted else tokens + 1)
+    triple = DynamicTree(steps, topk, tokens if spec.root_counted else tokens + 1)
     try:
         spec.rule.check(triple)
     except InputError as error:

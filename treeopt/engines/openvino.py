@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from treeopt.acceptance.dynamic_tree import OPENVINO as RULE
-from treeopt.acceptance.dynamic_tree import Triple
-from treeopt.engines.format import Engine, Format, Found, Setup, Support, Written
-from treeopt.engines.limits import TripleLimits
-from treeopt.engines.schedule import DraftSchedule, chain_length
+from treeopt.draft_family import OPENVINO as RULE
+from treeopt.draft_family import DynamicTree, DynamicTrees, chain_length
+from treeopt.engines.format import Drafters, DrafterWord, Engine, Format, Found, Setup, Written
+from treeopt.engines.schedule import DraftSchedule
 from treeopt.engines.source import EngineFile
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
@@ -22,16 +21,16 @@ _FILE: Final = "generation_config.json"
 _FOREIGN: Final = "num_assistant_tokens_schedule"  # Transformers has it beside the same key
 
 
-def _write(schedule: DraftSchedule, setup: Setup) -> Written:
+def _write(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
     draft = schedule.only
     length = None if draft is None else chain_length(draft)
     if length:
         config: dict[str, int | bool] = {"num_assistant_tokens": length}
-    elif isinstance(draft, Triple):
+    elif isinstance(draft, DynamicTree):
         config = {
-            "tree_depth": draft.steps,
+            "tree_depth": draft.num_steps,
             "branching_factor": draft.topk,
-            "num_assistant_tokens": draft.nodes - 1,
+            "num_assistant_tokens": draft.num_draft_tokens - 1,
             "do_sample": False,
         }
     else:
@@ -64,7 +63,7 @@ def _read(source: EngineFile) -> Found | None:
     topk = section.get("branching_factor", 1).integer(low=1)
     if section.value.get("do_sample"):
         raise section.get("do_sample").error("a tree needs greedy decoding", hint="set do_sample to false")
-    triple = Triple(depth, topk, drafted.integer(low=1) + 1)
+    triple = DynamicTree(depth, topk, drafted.integer(low=1) + 1)
     try:
         RULE.check(triple)
     except InputError as error:
@@ -76,6 +75,14 @@ OPENVINO: Final = Engine(
     name="openvino",
     title="OpenVINO GenAI",
     checked="2026.4.1",
-    drafters=("eagle3", "model"),
-    supports=(Support(formats=(Format(name="generation", limits=TripleLimits(rule=RULE), write=_write, read=_read),)),),
+    checked_by="own code",
+    formats=(
+        Format(
+            name="generation",
+            limits=DynamicTrees(rule=RULE),
+            write=_write,
+            read=_read,
+            drafters=Drafters(engine="OpenVINO GenAI", words={k: DrafterWord(text="") for k in ("eagle3", "model")}),
+        ),
+    ),
 )

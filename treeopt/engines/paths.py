@@ -15,8 +15,8 @@ import json
 from dataclasses import replace
 from typing import Final
 
-from treeopt.engines.format import Format, Found, Setup, Written, one_format
-from treeopt.engines.limits import TreeLimits
+from treeopt.draft_family import StaticTrees
+from treeopt.engines.format import CheckedBy, Drafters, DrafterWord, Engine, Format, Found, Setup, Written
 from treeopt.engines.schedule import DraftSchedule
 from treeopt.engines.source import EngineFile
 from treeopt.errors import InputError
@@ -32,11 +32,20 @@ def export_paths(tree: DraftTree) -> str:
     return json.dumps([list(path) for path in tree.paths])
 
 
-def _format(limits: TreeLimits, launch: str, *notes: str) -> Format:
-    def write(schedule: DraftSchedule, setup: Setup) -> Written:
-        tree = schedule.only
-        if not isinstance(tree, DraftTree):
-            raise InputError("a path list is one static tree", hint="give one tree")
+def _engine(
+    name: str,
+    title: str,
+    checked: str,
+    checked_by: CheckedBy,
+    limits: StaticTrees,
+    launch: str,
+    *notes: str,
+    drafter: str = "",
+) -> Engine:
+    """An engine that loads a path list, in all releases, and runs one kind of drafter (none named: any)."""
+
+    def write(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
+        tree = schedule.only_tree
         if setup.heads is not None and (reason := replace(limits, max_depth=setup.heads).refusal(tree)) is not None:
             raise InputError(
                 f"the tree does not fit --heads {setup.heads}: {reason}", hint=f"search with --max-depth {setup.heads}"
@@ -49,7 +58,9 @@ def _format(limits: TreeLimits, launch: str, *notes: str) -> Format:
             notes=notes,
         )
 
-    return Format(name="paths", limits=limits, write=write, read=_read)
+    words = {drafter: DrafterWord(text="")} if drafter else {}
+    form = Format(name="paths", limits=limits, write=write, read=_read, drafters=Drafters(engine=title, words=words))
+    return Engine(name=name, title=title, checked=checked, checked_by=checked_by, formats=(form,))
 
 
 def _read(source: EngineFile) -> Found | None:
@@ -61,42 +72,34 @@ def _read(source: EngineFile) -> Found | None:
 
 _HEADS: Final = "the tree must not be deeper than the model has heads (--heads checks it)"
 
-PATHS: Final = one_format(
-    "paths",
-    "a plain path list",
-    "",
-    _format(TreeLimits(rank_gaps=True), "json.load(open({file!r}))"),
-)
-MEDUSA: Final = one_format(
+PATHS: Final = _engine("paths", "a plain path list", "", "", StaticTrees(rank_gaps=True), "json.load(open({file!r}))")
+MEDUSA: Final = _engine(
     "medusa",
     "Medusa",
     "commit e2a5d20",
-    _format(
-        TreeLimits(max_ranks=_RANKS, min_depth=1),
-        "model.medusa_generate(..., medusa_choices=json.load(open({file!r})))",
-        _HEADS,
-    ),
-    "medusa",
+    "source",
+    StaticTrees(max_ranks=_RANKS, min_depth=1),
+    "model.medusa_generate(..., medusa_choices=json.load(open({file!r})))",
+    _HEADS,
+    drafter="medusa",
 )
-HYDRA: Final = one_format(
+HYDRA: Final = _engine(
     "hydra",
     "Hydra",
     "commit 3f39fbd",
-    _format(
-        TreeLimits(max_ranks=_RANKS, min_depth=1),
-        "model.hydra_generate(..., hydra_choices=json.load(open({file!r})))",
-        _HEADS,
-    ),
-    "medusa",
+    "source",
+    StaticTrees(max_ranks=_RANKS, min_depth=1),
+    "model.hydra_generate(..., hydra_choices=json.load(open({file!r})))",
+    _HEADS,
+    drafter="medusa",
 )
-EAGLE1: Final = one_format(
+EAGLE1: Final = _engine(
     "eagle1",
     "EAGLE-1 (eagle-llm)",
     "1.2.1",
-    _format(
-        TreeLimits(max_ranks=_RANKS, min_depth=2, leading_parents=True),
-        "model.eagenerate(..., tree_choices=json.load(open({file!r})))",
-        "the drafter reads eagle/model/choices.py mc_sim_7b_63 when it is built: put the list there too",
-    ),
-    "eagle",
+    "own code",
+    StaticTrees(max_ranks=_RANKS, min_depth=2, leading_parents=True),
+    "model.eagenerate(..., tree_choices=json.load(open({file!r})))",
+    "the drafter reads eagle/model/choices.py mc_sim_7b_63 when it is built: put the list there too",
+    drafter="eagle",
 )

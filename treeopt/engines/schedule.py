@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from treeopt.acceptance.dynamic_tree import Triple
+from treeopt.draft_family import Draft, DynamicTree
 from treeopt.errors import InputError
 from treeopt.files.documents import Document, Field, dump_yaml
 from treeopt.plan.reading import TREE_FORMAT, check_format
 from treeopt.plan.reading_buckets import parse_triple, paths_at
-from treeopt.solve.families import Draft
 from treeopt.tree import DraftTree
 
 FORMAT: Final = "treeopt.trees/1"
-OFF: Final = DraftTree(())
 
 
 class ScheduleStep(NamedTuple):
@@ -72,9 +70,25 @@ class DraftSchedule:
         return self.steps[0].draft if len(self.steps) == 1 else None
 
     @property
+    def only_tree(self) -> DraftTree:
+        """The static tree of all batch sizes.
+
+        Raises:
+            InputError: there is none.
+        """
+        if not isinstance(self.only, DraftTree):
+            raise InputError("one static tree is loaded, for all batch sizes", hint="give one tree")
+        return self.only
+
+    @property
     def speculates(self) -> bool:
         """False where nothing is drafted at any batch size."""
-        return any(step.draft != OFF for step in self.steps)
+        return self.longest > 0
+
+    @property
+    def longest(self) -> int:
+        """The deepest draft's length: K, where all are chains."""
+        return max(d.num_steps if isinstance(d, DynamicTree) else d.depth for _, d in self.steps)
 
     def at(self, batch: int) -> Draft:
         """The draft at a batch size of 1 or more."""
@@ -96,23 +110,6 @@ class DraftSchedule:
     def yaml(self) -> str:
         """The file."""
         return dump_yaml(self.document())
-
-
-def chain_length(draft: Draft) -> int | None:
-    """How many tokens a chain drafts, 0 for nothing; None for what is no chain."""
-    if isinstance(draft, Triple):
-        return draft.steps if draft.topk == 1 and draft.nodes == draft.steps + 1 else None
-    return draft.depth if draft.is_chain and not draft.has_rank_gaps else None
-
-
-def in_words(draft: Draft) -> str:
-    """A draft as messages name it."""
-    length = chain_length(draft)
-    if length is not None:
-        return "nothing" if length == 0 else f"a chain of {length}"
-    if isinstance(draft, Triple):
-        return f"a dynamic tree ({draft.steps} steps, topk {draft.topk}, {draft.nodes} nodes)"
-    return f"a tree of {len(draft)} nodes, depth {draft.depth}"
 
 
 def parse_schedule(document: Document) -> DraftSchedule:
@@ -140,8 +137,8 @@ def parse_schedule(document: Document) -> DraftSchedule:
 
 
 def _draft_value(draft: Draft) -> dict[str, Any]:
-    if isinstance(draft, Triple):
-        return {"dynamic": {"steps": draft.steps, "topk": draft.topk, "nodes": draft.nodes}}
+    if isinstance(draft, DynamicTree):
+        return {"dynamic": {"steps": draft.num_steps, "topk": draft.topk, "nodes": draft.num_draft_tokens}}
     return {"paths": [list(p) for p in draft.paths]}
 
 

@@ -2,7 +2,9 @@
 
 Rules: sglang 0.5.23, `srt/speculative/adaptive_spec_params.py`, `srt/arg_groups/speculative_hook.py` and
 `cuda_graph_hook.py`. A key of the adaptive file is a lower bound on the batch size after that was padded up to the
-next captured one; other keys are ignored without a word. `--speculative-num-draft-tokens` counts the root.
+next captured one; other keys are ignored without a word. `--speculative-num-draft-tokens` counts the root. Releases
+before 0.5.13 ignore all keys and choose among all lengths; 0.5.13 knows no length of 0. NGRAM looks its drafts up in a
+trie of what was seen; with a breadth of 1 they are one chain. DFLASH drafts a block in one pass.
 """
 
 from __future__ import annotations
@@ -13,30 +15,37 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
-from treeopt.acceptance.dynamic_tree import SGLANG as RULE
-from treeopt.acceptance.dynamic_tree import Triple
-from treeopt.engines.format import Bug, Engine, Format, Found, Methods, Setup, Support, Written
-from treeopt.engines.limits import ChainLimits, TripleLimits, as_triple
+from treeopt.draft_family import OFF, Chains, Draft, DynamicTree, DynamicTrees, as_dynamic_tree, chain_length
+from treeopt.draft_family import SGLANG as RULE
+from treeopt.engines.format import Bug, Drafters, DrafterWord, Engine, Format, Found, Setup, Written
 from treeopt.engines.release import Release
-from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.engines.source import EngineFile
 from treeopt.errors import InputError
-from treeopt.solve.families import Draft
 from treeopt.tree import DraftTree
 
-_METHODS: Final = Methods(
-    engine="SGLang",
-    words={"eagle": "EAGLE", "eagle3": "EAGLE3", "mtp": "NEXTN", "model": "STANDALONE"},
-    default="eagle3",
+_KEYED: Final = Release(0, 5, 13)  # keys of the adaptive file act
+_KEYED_OFF: Final = Release(0, 5, 14)  # and a length of 0 is allowed
+_ADAPTIVE_WORDS: Final = {
+    "eagle": DrafterWord(text="EAGLE"),
+    "eagle3": DrafterWord(text="EAGLE3"),
+    "mtp": DrafterWord(text="NEXTN", has_model=False),
+}
+_DRAFTERS: Final = Drafters(
+    engine="SGLang", words=_ADAPTIVE_WORDS | {"model": DrafterWord(text="STANDALONE")}, default="eagle3"
 )
-_ADAPTIVE_METHODS: Final = Methods(
-    engine="SGLang's adaptive lengths",
-    words={"eagle": "EAGLE", "eagle3": "EAGLE3", "mtp": "NEXTN"},
-    default="eagle3",
-    closed=True,
+_ADAPTIVE: Final = Drafters(engine="SGLang's adaptive lengths", words=_ADAPTIVE_WORDS, default="eagle3", closed=True)
+_NGRAM: Final = Drafters(
+    engine="SGLang's n-grams", words={"ngram": DrafterWord(text="NGRAM", has_model=False)}, closed=True
 )
+_DFLASH: Final = Drafters(engine="SGLang's blocks", words={"dflash": DrafterWord(text="DFLASH")}, closed=True)
 _STEPS, _TOPK, _NODES = "speculative-num-steps", "speculative-eagle-topk", "speculative-num-draft-tokens"
+_BLOCK, _TRIE = "speculative-dflash-block-size", "speculative-ngram-max-trie-depth"
+_BREADTHS: Final = ("speculative-ngram-min-bfs-breadth", "speculative-ngram-max-bfs-breadth")
+_TRIE_DEPTH: Final = 18  # SGLang's default
+_ALGORITHM: Final = "speculative-algorithm"
 _PROOF: Final = "the log's 'Decode batch' lines have 'accept len', /metrics has sglang:spec_accept_length"
+_REQUESTS: Final = "SGLang lowers max_running_requests to 48 unless you set it"
 
 
 def default_capture_sizes(max_batch: int) -> tuple[int, ...]:
@@ -59,45 +68,106 @@ def effective_start(start: int, captured: Sequence[int]) -> int:
     return start if place == len(captured) else captured[place - 1] + 1 if place else 1
 
 
-def _write_triple(schedule: DraftSchedule, setup: Setup) -> Written:
-    triple = _one_triple(schedule.only)
-    flags = [f"--{_STEPS}", str(triple.steps), f"--{_TOPK}", str(triple.topk), f"--{_NODES}", str(triple.nodes)]
-    method = _METHODS.word(setup)
-    notes = ["SGLang lowers max_running_requests to 48 unless you set it"]
-    if triple.topk > 1:
-        notes.append("topk > 1 with a page size above 1 needs the attention backend flashinfer, fa3 or triton")
-    return Written(
-        content=shlex.join(flags),
-        file_name="sglang_flags.txt",
-        launch=_launch(setup, method, flags),
-        proof=f"{_PROOF}: at most {triple.steps + 1}",
-        notes=tuple(notes),
-    )
+def _write_triple(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
+    triple = None if schedule.only is None else as_dynamic_tree(schedule.only)
+    if triple is None:
+        raise InputError("SGLang loads one triple for all batch sizes", hint="give one chain or one dynamic tree")
+    if setup.survival is not None and triple.topk > 1:
+        raise InputError("SGLang pretends acceptance of chains only", hint="leave --synthetic out, or export a chain")
+    flags = [
+        f"--{_STEPS}",
+        str(triple.num_steps),
+        f"--{_TOPK}",
+        str(triple.topk),
+        f"--{_NODES}",
+        str(triple.num_draft_tokens),
+    ]
+    paged = "topk > 1 with a page size above 1 needs the attention backend flashinfer, fa3 or triton"
+    notes = (_REQUESTS, paged) if triple.topk > 1 else (_REQUESTS,)
+    return _flags_only(setup, word, flags, f"{_PROOF}: at most {triple.num_steps + 1}", notes)
 
 
-def _write_adaptive(schedule: DraftSchedule, setup: Setup) -> Written:
-    method = _ADAPTIVE_METHODS.word(setup)
+def _write_ngram(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
+    length, depth = schedule.longest, schedule.longest + setup.lookup.longest
+    flags = [f"--{_NODES}", str(length + 1), *(w for name in _BREADTHS for w in (f"--{name}", "1"))]
+    flags += [f"--{_TRIE}", str(depth)] if depth > _TRIE_DEPTH else []
+    note = "SGLang looks n-grams up in a trie over all requests, by its own rule of which match counts"
+    return _flags_only(setup, word, flags, f"{_PROOF}: at most {length + 1}", (_REQUESTS, note))
+
+
+def _write_block(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
+    flags = [f"--{_BLOCK}", str(schedule.longest + 1)]
+    note = "the block counts the token before the drafts; another size than the drafter was trained with drafts worse"
+    return _flags_only(setup, word, flags, f"{_PROOF}: at most {schedule.longest + 1}", (note,))
+
+
+def _write_adaptive(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
     lengths = {s.batch_min: chain_length(s.draft) or 0 for s in schedule.steps}
     config = {str(start): {"candidate_steps": [length]} for start, length in lengths.items()}
-    longest = max(lengths.values())
     captured = capture_sizes_for(list(lengths), setup.end_of(schedule))
     file_name = "sglang_adaptive.json"
-    flags = [f"--{_STEPS}", str(longest), f"--{_TOPK}", "1", f"--{_NODES}", str(longest + 1)]
+    flags = [f"--{_STEPS}", str(schedule.longest), f"--{_TOPK}", "1", f"--{_NODES}", str(schedule.longest + 1)]
     adaptive = ["--speculative-adaptive", "--speculative-adaptive-config", setup.written_to(file_name)]
-    graphs = ["--cuda-graph-bs-decode", *map(str, captured)]
+    old = setup.release is not None and setup.release < _KEYED_OFF
+    graphs = ["--cuda-graph-bs" if old else "--cuda-graph-bs-decode", *map(str, captured)]
     return Written(
         content=json.dumps(config, separators=(",", ":")),
         file_name=file_name,
-        launch=_launch(setup, method, [*flags, *adaptive, *graphs]),
+        launch=_launch(setup, word, [*flags, *adaptive, *graphs]),
         proof=f"the log has 'AdaptiveSpeculativeParams initialized' at the start; {_PROOF}",
         capture_sizes=captured,
         notes=(
             "a key acts from the batch after the captured size before it: with other captured sizes the borders move",
             "adaptive lengths need topk 1, and are switched off with no more than a warning under DP attention, "
             "two-batch overlap or multi-layer EAGLE",
-            "SGLang lowers max_running_requests to 48 unless you set it",
+            _REQUESTS,
         ),
     )
+
+
+def _flags_only(setup: Setup, word: DrafterWord, flags: list[str], proof: str, notes: tuple[str, ...]) -> Written:
+    return Written(
+        content=shlex.join(flags),
+        file_name="sglang_flags.txt",
+        launch=_launch(setup, word, flags),
+        proof=proof,
+        notes=notes,
+    )
+
+
+def _launch(setup: Setup, word: DrafterWord, flags: list[str]) -> str:
+    start = ["python", "-m", "sglang.launch_server", "--model-path", setup.model, f"--{_ALGORITHM}", word.text]
+    model = ["--speculative-draft-model-path", setup.draft_model] if word.has_model else []
+    pretended = "" if setup.survival is None else f"SGLANG_SIMULATE_ACC_LEN={1.0 + sum(setup.survival):.6g} "
+    return pretended + shlex.join([*start, *model, *flags])
+
+
+def _read_ngram(source: EngineFile) -> Found | None:
+    if source.flags.get(_ALGORITHM, "").upper() != "NGRAM":
+        return None
+    nodes, breadth = source.flag_number(_NODES) or 12, source.flag_number(_BREADTHS[1]) or 10
+    if breadth > 1:
+        raise InputError(
+            f"{source.name}: SGLang drafts trees of n-grams up to {breadth} wide, shaped anew in each step",
+            hint=f"only chains can be told: --{_BREADTHS[1]} 1",
+        )
+    return Found(DraftSchedule.constant(DraftTree.chain(nodes - 1)), (), "ngram")
+
+
+def _read_block(source: EngineFile) -> Found | None:
+    if source.flags.get(_ALGORITHM, "").upper() != "DFLASH":
+        return None
+    block = source.flag_number(_BLOCK, _NODES)
+    if block is None or block < 2:
+        raise InputError(
+            f"{source.name}: the drafter's own configuration says how long its block is", hint=f"add --{_BLOCK} N"
+        )
+    note = f"a block of {block} counts the token before the drafts: {block - 1} are drafted, in one pass"
+    return Found(DraftSchedule.constant(DraftTree.chain(block - 1)), (note,), "dflash")
+
+
+def _drafter_of(source: EngineFile) -> str | None:
+    return _DRAFTERS.kind_of(source.flags.get(_ALGORITHM))
 
 
 def _read_triple(source: EngineFile) -> Found | None:
@@ -113,18 +183,18 @@ def _read_triple(source: EngineFile) -> Found | None:
         )
     if topk == 1 and nodes != steps + 1:
         note = f"SGLang sets {steps + 1} draft tokens, not {nodes}: a chain of {steps} has no others"
-        return Found(DraftSchedule.constant(DraftTree.chain(steps)), (note,))
-    return Found(DraftSchedule.constant(checked_triple(Triple(steps, topk, nodes))))
+        return Found(DraftSchedule.constant(DraftTree.chain(steps)), (note,), _drafter_of(source))
+    return Found(DraftSchedule.constant(checked_triple(DynamicTree(steps, topk, nodes))), (), _drafter_of(source))
 
 
-def checked_triple(triple: Triple) -> Draft:
+def checked_triple(triple: DynamicTree) -> Draft:
     """A triple that SGLang can run, as a chain where it is one.
 
     Raises:
         InputError: it fails at run time: more draft tokens than candidates.
     """
     RULE.check(triple)
-    return DraftTree.chain(triple.steps) if triple.topk == 1 else triple
+    return DraftTree.chain(triple.num_steps) if triple.topk == 1 else triple
 
 
 def _read_adaptive(source: EngineFile) -> Found | None:
@@ -160,47 +230,55 @@ def _default_start(start: int) -> int:
     return effective_start(start, default_capture_sizes(max(start, 256)))
 
 
-def _one_triple(draft: Draft | None) -> Triple:
-    triple = None if draft is None else as_triple(draft)
-    if triple is None:
-        raise InputError("SGLang loads one triple for all batch sizes", hint="give one chain or one dynamic tree")
-    return triple
-
-
-def _launch(setup: Setup, method: str, flags: list[str]) -> str:
-    model = ["--speculative-draft-model-path", setup.draft_model] if method != "NEXTN" else []
-    start = ["python", "-m", "sglang.launch_server", "--model-path", setup.model, "--speculative-algorithm", method]
-    return shlex.join([*start, *model, *flags])
-
-
 def _has_topk(schedule: DraftSchedule) -> bool:
     return any(chain_length(step.draft) is None for step in schedule.steps)
+
+
+def _adaptive(*, may_be_off: bool, since: Release, before: Release | None) -> Format:
+    return Format(
+        name="adaptive",
+        limits=Chains(per_batch=True, may_be_off=may_be_off),
+        write=_write_adaptive,
+        read=_read_adaptive,
+        drafters=_ADAPTIVE,
+        since=since,
+        before=before,
+    )
 
 
 SGLANG: Final = Engine(
     name="sglang",
     title="SGLang",
     checked="0.5.23",
-    supports=(
-        Support(
-            formats=(
-                Format(
-                    name="triple",
-                    limits=TripleLimits(rule=RULE),
-                    write=_write_triple,
-                    read=_read_triple,
-                    methods=_METHODS,
-                ),
-                Format(
-                    name="adaptive",
-                    limits=ChainLimits(per_batch=True, may_be_off=True),
-                    write=_write_adaptive,
-                    read=_read_adaptive,
-                    methods=_ADAPTIVE_METHODS,
-                ),
-            ),
-            since=Release(0, 5, 0),
+    checked_by="own code",
+    formats=(
+        Format(
+            name="ngram",
+            limits=Chains(),
+            write=_write_ngram,
+            read=_read_ngram,
+            drafters=_NGRAM,
+            since=Release(0, 5, 11),
         ),
+        Format(
+            name="block",
+            limits=Chains(),
+            write=_write_block,
+            read=_read_block,
+            drafters=_DFLASH,
+            since=Release(0, 5, 11),
+        ),
+        Format(
+            name="triple",
+            limits=DynamicTrees(rule=RULE),
+            write=_write_triple,
+            read=_read_triple,
+            drafters=_DRAFTERS,
+            since=Release(0, 5, 0),
+            pretends_since=Release(0, 5, 0),
+        ),
+        _adaptive(may_be_off=True, since=_KEYED_OFF, before=None),
+        _adaptive(may_be_off=False, since=_KEYED, before=_KEYED_OFF),
     ),
     bugs=(
         Bug(

@@ -20,8 +20,8 @@ from itertools import islice
 
 import numpy as np
 
-from treeopt.acceptance.dynamic_tree import pool_size
 from treeopt.arrays import IntArray
+from treeopt.draft_family import pool_size
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree, RankPath
 

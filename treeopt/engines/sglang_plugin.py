@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from treeopt.acceptance.dynamic_tree import SGLANG, Triple, pool_size
+from treeopt.draft_family import SGLANG, DynamicTree, pool_size
 from treeopt.engines.sglang import SGLANG as ENGINE
 from treeopt.engines.sglang_abi import FlatTree, encode, filled_up
 from treeopt.errors import InputError
@@ -43,7 +43,7 @@ _SELECT: Final = "sglang.srt.speculative.spec_utils.select_top_k_tokens"
 _ORGANIZE: Final = "sglang.srt.speculative.eagle_utils.organize_draft_results"
 
 
-def launch_triple(plan: Plan) -> Triple:
+def launch_triple(plan: Plan) -> DynamicTree:
     """The one triple that holds every tree of the plan.
 
     Raises:
@@ -55,7 +55,7 @@ def launch_triple(plan: Plan) -> Triple:
             "the plan has no tree that is not a chain", hint="SGLang loads chain lengths itself: treeopt export"
         )
     topk = max(max(int(tree.ranks.max()) + 1, int(tree.expanded_widths.max())) for tree in trees)
-    triple = Triple(max(tree.depth for tree in trees), topk, max(len(tree) for tree in trees))
+    triple = DynamicTree(max(tree.depth for tree in trees), topk, max(len(tree) for tree in trees))
     SGLANG.check(triple)
     return triple
 
@@ -79,15 +79,15 @@ def launch_arguments(plan: Plan) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StaticTrees:
+class PluggedTrees:
     """The plan's trees in SGLang's encoding, one for the batch sizes up to each bound."""
 
-    triple: Triple
+    triple: DynamicTree
     batch_max: tuple[int, ...]
     flats: tuple[FlatTree, ...]
 
     @classmethod
-    def of(cls, plan: Plan) -> StaticTrees:
+    def of(cls, plan: Plan) -> PluggedTrees:
         """Every bucket's tree, filled up to one size.
 
         Raises:
@@ -95,11 +95,12 @@ class StaticTrees:
         """
         triple = launch_triple(plan)
         with_trees = _with_trees(plan)
-        filled = [filled_up(b.tree, triple.nodes, topk=triple.topk, steps=triple.steps) for b in with_trees]
+        steps, topk, nodes = triple
+        filled = [filled_up(b.tree, nodes, topk=topk, steps=steps) for b in with_trees]
         return cls(
             triple=triple,
             batch_max=tuple(bucket.batch_max for bucket in with_trees),
-            flats=tuple(encode(tree, topk=triple.topk, steps=triple.steps) for tree in filled),
+            flats=tuple(encode(tree, topk=topk, steps=steps) for tree in filled),
         )
 
     def index_for(self, batch: int) -> int:
@@ -146,7 +147,7 @@ class StaticTrees:
         torch = require("torch", extra="gpu")
         tokens = torch.cat(list(token_list), dim=1)
         batch, listed = tokens.shape
-        if listed != pool_size(self.triple.steps, self.triple.topk):
+        if listed != pool_size(self.triple.num_steps, self.triple.topk):
             raise InputError(
                 f"SGLang lists {listed} candidates, not k + (steps - 1) k^2",
                 hint="static trees need the EAGLE drafting loop, not the multi-layer one",
@@ -156,7 +157,7 @@ class StaticTrees:
         return tables.parent_list.expand(batch, -1).contiguous(), selected, torch.gather(tokens, 1, selected)
 
     def _check(self, **given: int) -> None:
-        wanted = self.triple._asdict()
+        wanted = dict(zip(("steps", "topk", "nodes"), self.triple, strict=True))
         for name, value in given.items():
             if value != wanted[name]:
                 raise InputError(
@@ -204,7 +205,7 @@ def register() -> None:
     path = os.environ.get(PLAN_VARIABLE)
     if not path:
         return
-    trees = StaticTrees.of(load_plan(path))
+    trees = PluggedTrees.of(load_plan(path))
     hooks = _hooks()
     hooks.HookRegistry.register(_SELECT, trees.select, hooks.HookType.AROUND)
     hooks.HookRegistry.register(_ORGANIZE, trees.organize, hooks.HookType.AROUND)

@@ -3,7 +3,8 @@
 Rules: `tensorrt_llm/llmapi/llm_args.py` (1.3.0rc and main). Keys of `draft_len_schedule` are upper bounds, above the
 last one nothing is drafted, the smallest one must have `max_draft_len` and none more. A dynamic tree has
 max_draft_len <= max_total_draft_tokens <= dynamic_tree_max_topK x max_draft_len, the root not counted. Static choices
-are de-duplicated and sorted, ranks may have gaps; removed on main by NVIDIA/TensorRT-LLM#18210.
+are de-duplicated and sorted, ranks may have gaps; removed on main by NVIDIA/TensorRT-LLM#18210. MTP's length may also
+stand under `num_nextn_predict_layers`. N-gram runs are at most `max_matching_ngram_size` long.
 """
 
 from __future__ import annotations
@@ -11,106 +12,112 @@ from __future__ import annotations
 import ast
 from typing import Any, Final
 
-from treeopt.acceptance.dynamic_tree import TENSORRT_LLM as RULE
-from treeopt.acceptance.dynamic_tree import Triple
-from treeopt.engines.format import Bug, Engine, Format, Found, Methods, Setup, Support, Written
-from treeopt.engines.limits import ChainLimits, TreeLimits, TripleLimits, as_triple
+from treeopt.acceptance.prompt_lookup import PromptLookup
+from treeopt.draft_family import (
+    OFF,
+    Chains,
+    Draft,
+    DynamicTree,
+    DynamicTrees,
+    StaticTrees,
+    as_dynamic_tree,
+    chain_length,
+)
+from treeopt.draft_family import TENSORRT_LLM as RULE
+from treeopt.engines.format import Bug, Drafters, DrafterWord, Engine, Format, Found, Setup, Written
 from treeopt.engines.release import Release
-from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.engines.source import EngineFile, pairs
 from treeopt.errors import InputError
 from treeopt.files.documents import Field, dump_yaml
 from treeopt.plan.reading_buckets import paths_at
-from treeopt.solve.families import Draft
 from treeopt.tree import DraftTree
 
-_METHODS: Final = Methods(
+_EAGLES: Final = {"eagle": DrafterWord(text="Eagle"), "eagle3": DrafterWord(text="Eagle3")}
+_DRAFTERS: Final = Drafters(
     engine="TensorRT-LLM",
-    words={"eagle": "Eagle", "eagle3": "Eagle3", "mtp": "MTP", "ngram": "NGram", "model": "Draft_Target"},
+    words=_EAGLES
+    | {
+        "mtp": DrafterWord(text="MTP", has_model=False),
+        "ngram": DrafterWord(text="NGram", has_model=False),
+        "model": DrafterWord(text="Draft_Target"),
+    },
     default="eagle3",
 )
-_DYNAMIC_METHODS: Final = Methods(
-    engine="TensorRT-LLM's dynamic tree", words={"eagle": "Eagle", "eagle3": "Eagle3"}, default="eagle3", closed=True
-)
-_TREE_METHODS: Final = Methods(
+_DYNAMIC: Final = Drafters(engine="TensorRT-LLM's dynamic tree", words=_EAGLES, default="eagle3", closed=True)
+_STATIC: Final = Drafters(
     engine="TensorRT-LLM's static tree",
-    words={"eagle": "Eagle", "eagle3": "Eagle3", "medusa": "Medusa"},
+    words=_EAGLES | {"medusa": DrafterWord(text="Medusa")},
     default="eagle3",
     closed=True,
 )
-_WITHOUT_MODEL: Final = ("MTP", "NGram")
 _CHOICES: Final = {"Eagle": "eagle_choices", "Eagle3": "eagle_choices", "Medusa": "medusa_choices"}
+_MTP_LENGTH: Final = "num_nextn_predict_layers"
 _FILE: Final = "trtllm_config.yaml"
 _PROOF: Final = (
     "specDecodingStats of the iteration statistics on /metrics (numDraftTokens, numAcceptedTokens, acceptanceLength)"
 )
 
 
-def _write_length(schedule: DraftSchedule, setup: Setup) -> Written:
-    return _written(setup, _METHODS, {"max_draft_len": _longest(schedule)}, f"{_PROOF}: K = {_longest(schedule)}")
+def _write_length(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
+    return _written(setup, word, {"max_draft_len": schedule.longest}, f"K = {schedule.longest}")
 
 
-def _write_schedule(schedule: DraftSchedule, setup: Setup) -> Written:
+def _write_schedule(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
     end = setup.end_of(schedule)
     ranges = [(r.batch_max or end, chain_length(r.draft) or 0) for r in schedule.ranges()]
     table = dict(ranges if ranges[-1][1] else ranges[:-1])  # above the last key nothing is drafted
-    lengths = ", ".join(f"{k} up to batch {high}" for high, k in table.items())
     return _written(
         setup,
-        _METHODS,
-        {"max_draft_len": _longest(schedule), "draft_len_schedule": table},
-        f"{_PROOF}: {lengths}",
+        word,
+        {"max_draft_len": schedule.longest, "draft_len_schedule": table},
+        ", ".join(f"{k} up to batch {high}" for high, k in table.items()),
+        f"above batch {max(table)} TensorRT-LLM drafts nothing",
+        "max_concurrency must not be set beside a schedule",
+        "keep these sizes among those of cuda_graph_config.batch_sizes, so that no batch is padded over a border",
         capture_sizes=tuple(table),
-        notes=(
-            f"above batch {max(table)} TensorRT-LLM drafts nothing",
-            "max_concurrency must not be set beside a schedule",
-            "keep these sizes among those of cuda_graph_config.batch_sizes, so that no batch is padded over a border",
-            "known from the documentation of 1.3.0rc and main; no CPU build exists to check it with",
-        ),
     )
 
 
-def _write_triple(schedule: DraftSchedule, setup: Setup) -> Written:
-    triple = None if schedule.only is None else as_triple(schedule.only)
+def _write_triple(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
+    triple = None if schedule.only is None else as_dynamic_tree(schedule.only)
     if triple is None:
         raise InputError("TensorRT-LLM loads one dynamic tree", hint="give one chain or one dynamic tree")
     settings = {
-        "max_draft_len": triple.steps,
+        "max_draft_len": triple.num_steps,
         "use_dynamic_tree": True,
         "dynamic_tree_max_topK": triple.topk,
-        "max_total_draft_tokens": triple.nodes - 1,
+        "max_total_draft_tokens": triple.num_draft_tokens - 1,
     }
     note = "not for targets with sliding-window or MLA attention"
-    return _written(setup, _DYNAMIC_METHODS, settings, f"{_PROOF}: {triple.nodes - 1} drafted per step", notes=(note,))
+    return _written(setup, word, settings, f"{triple.num_draft_tokens - 1} drafted per step", note)
 
 
-def _write_choices(schedule: DraftSchedule, setup: Setup) -> Written:
-    tree = schedule.only
-    if not isinstance(tree, DraftTree):
-        raise InputError("TensorRT-LLM loads one static tree", hint="give one tree")
-    key = _CHOICES[_TREE_METHODS.word(setup)]
-    settings = {"max_draft_len": tree.depth, key: [list(p) for p in tree.paths]}
+def _write_choices(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
+    tree = schedule.only_tree
+    settings = {"max_draft_len": tree.depth, _CHOICES[word.text]: [list(p) for p in tree.paths]}
     note = "deprecated: it acts on the two-model path only, and is gone in 1.4"
-    return _written(setup, _TREE_METHODS, settings, f"{_PROOF}: {len(tree) - 1} drafted per step", notes=(note,))
+    return _written(setup, word, settings, f"{len(tree) - 1} drafted per step", note)
 
 
 def _written(
     setup: Setup,
-    methods: Methods,
+    word: DrafterWord,
     settings: dict[str, Any],
     proof: str,
-    *,
+    *notes: str,
     capture_sizes: tuple[int, ...] = (),
-    notes: tuple[str, ...] = (),
 ) -> Written:
-    method = methods.word(setup)
-    model = {} if method in _WITHOUT_MODEL else {"speculative_model": setup.draft_model}
-    section: dict[str, Any] = {"decoding_type": method, **model, **settings}
+    section: dict[str, Any] = {"decoding_type": word.text}
+    if word.has_model:
+        section["speculative_model"] = setup.draft_model
+    if word.text == "NGram":
+        section["max_matching_ngram_size"] = setup.lookup.longest
     return Written(
-        content=dump_yaml({"speculative_config": section}),
+        content=dump_yaml({"speculative_config": section | settings}),
         file_name=_FILE,
         launch=f"trtllm-serve {setup.model} --config {setup.written_to(_FILE)}",
-        proof=proof,
+        proof=f"{_PROOF}: {proof}",
         capture_sizes=capture_sizes,
         notes=notes,
     )
@@ -134,9 +141,8 @@ def _read_schedule(source: EngineFile) -> Found | None:
         raise field.error(f"{max(table.values())} exceeds max_draft_len {longest}", hint="no range may draft more")
     starts = [1, *(high + 1 for high in table)]
     lengths = [*table.values(), 0]
-    return Found(
-        DraftSchedule(steps=tuple(ScheduleStep(b, DraftTree.chain(k)) for b, k in zip(starts, lengths, strict=True)))
-    )
+    steps = tuple(ScheduleStep(b, DraftTree.chain(k)) for b, k in zip(starts, lengths, strict=True))
+    return Found(DraftSchedule(steps=steps), (), _drafter_of(section))
 
 
 def _entry(field: Field, key: object, value: object) -> tuple[int, int]:
@@ -151,12 +157,12 @@ def _read_triple(source: EngineFile) -> Found | None:
         return None
     depth, topk = (section.get(name).integer(low=1) for name in ("max_draft_len", "dynamic_tree_max_topK"))
     total = section.get("max_total_draft_tokens", depth * topk)
-    triple = Triple(depth, topk, total.integer(low=1) + 1)
+    triple = DynamicTree(depth, topk, total.integer(low=1) + 1)
     try:
         RULE.check(triple)
     except InputError as error:
         raise total.error(str(error), hint=error.hint) from None
-    return Found(DraftSchedule.constant(DraftTree.chain(depth) if topk == 1 else triple))
+    return Found(DraftSchedule.constant(DraftTree.chain(depth) if topk == 1 else triple), (), _drafter_of(section))
 
 
 def _read_choices(source: EngineFile) -> Found | None:
@@ -170,71 +176,81 @@ def _read_choices(source: EngineFile) -> Found | None:
             field = Field(document=field.document, keys=field.keys, value=ast.literal_eval(field.value))
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             raise field.error("not a list of paths", hint="write [[0], [1], [0, 0]]") from None
-    return Found(DraftSchedule.constant(paths_at(field)))
+    return Found(DraftSchedule.constant(paths_at(field)), (), _drafter_of(section))
 
 
 def _read_length(source: EngineFile) -> Found | None:
     section = _section(source)
+    key = next((k for k in ("max_draft_len", _MTP_LENGTH) if section is not None and k in section.value), None)
     others = ("draft_len_schedule", "use_dynamic_tree", *_CHOICES.values())
-    if (
-        section is None
-        or "max_draft_len" not in section.value
-        or any(section.value.get(k) not in (None, False) for k in others)
-    ):
+    if section is None or key is None or any(section.value.get(k) not in (None, False) for k in others):
         return None
-    chain = DraftTree.chain(section.get("max_draft_len").integer(low=1))
-    top = section.value.get("max_concurrency")
-    if top is None:
-        return Found(DraftSchedule.constant(chain))
+    chain, drafter = DraftTree.chain(section.get(key).integer(low=1)), _drafter_of(section)
+    if section.value.get("max_concurrency") is None:
+        return Found(DraftSchedule.constant(chain), (), drafter)
     off_from = section.get("max_concurrency").integer(low=1) + 1
-    return Found(DraftSchedule(steps=(ScheduleStep(1, chain), ScheduleStep(off_from, OFF))))
+    return Found(DraftSchedule(steps=(ScheduleStep(1, chain), ScheduleStep(off_from, OFF))), (), drafter)
+
+
+def _drafter_of(section: Field) -> str | None:
+    """The kind of drafter, for n-grams with the runs that are looked up."""
+    word = section.get("decoding_type", "").text()
+    kind = _DRAFTERS.kind_of(word) or _STATIC.kind_of(word)
+    if kind != "ngram":
+        return kind
+    longest = section.get("max_matching_ngram_size", 2).integer(low=1)
+    return PromptLookup(rule="trtllm", shortest=1, longest=longest).name
 
 
 def _section(source: EngineFile) -> Field | None:
     section = source.section("speculative_config")
-    names = ("decoding_type", "max_draft_len", *_CHOICES.values())
+    names = ("decoding_type", "max_draft_len", _MTP_LENGTH, *_CHOICES.values())
     return section if section is not None and any(name in section.value for name in names) else None
-
-
-def _longest(schedule: DraftSchedule) -> int:
-    return max(chain_length(step.draft) or 0 for step in schedule.steps)
 
 
 def _is_static_tree(draft: Draft) -> bool:
     return isinstance(draft, DraftTree) and chain_length(draft) is None
 
 
-_LENGTH: Final = Format(name="length", limits=ChainLimits(), write=_write_length, read=_read_length, methods=_METHODS)
-_SCHEDULE: Final = Format(
-    name="schedule",
-    limits=ChainLimits(per_batch=True, may_be_off=True, longest_first=True),
-    write=_write_schedule,
-    read=_read_schedule,
-    methods=_METHODS,
-)
-_DYNAMIC: Final = Format(
-    name="triple",
-    limits=TripleLimits(rule=RULE),
-    write=_write_triple,
-    read=_read_triple,
-    methods=_DYNAMIC_METHODS,
-)
-_STATIC: Final = Format(
-    name="choices",
-    limits=TreeLimits(rank_gaps=True, min_depth=2),  # one of depth 1 fails: NVIDIA/TensorRT-LLM#10323
-    write=_write_choices,
-    read=_read_choices,
-    methods=_TREE_METHODS,
-)
-
 TENSORRT_LLM: Final = Engine(
     name="trtllm",
     title="TensorRT-LLM",
     checked="1.4.0rc4",
-    supports=(
-        Support(formats=(_LENGTH, _SCHEDULE, _DYNAMIC), since=Release(1, 4, 0)),
-        Support(formats=(_STATIC, _LENGTH, _SCHEDULE, _DYNAMIC), since=Release(1, 3, 0), before=Release(1, 4, 0)),
-        Support(formats=(_STATIC, _LENGTH), since=Release(1, 0, 0), before=Release(1, 3, 0)),
+    checked_by="documentation only",
+    formats=(
+        Format(
+            name="choices",
+            limits=StaticTrees(rank_gaps=True, min_depth=2),  # one of depth 1 fails: NVIDIA/TensorRT-LLM#10323
+            write=_write_choices,
+            read=_read_choices,
+            drafters=_STATIC,
+            since=Release(1, 0, 0),
+            before=Release(1, 4, 0),
+        ),
+        Format(
+            name="length",
+            limits=Chains(),
+            write=_write_length,
+            read=_read_length,
+            drafters=_DRAFTERS,
+            since=Release(1, 0, 0),
+        ),
+        Format(
+            name="schedule",
+            limits=Chains(per_batch=True, may_be_off=True, longest_first=True),
+            write=_write_schedule,
+            read=_read_schedule,
+            drafters=_DRAFTERS,
+            since=Release(1, 3, 0),
+        ),
+        Format(
+            name="triple",
+            limits=DynamicTrees(rule=RULE),
+            write=_write_triple,
+            read=_read_triple,
+            drafters=_DYNAMIC,
+            since=Release(1, 3, 0),
+        ),
     ),
     bugs=(
         Bug(

@@ -5,6 +5,8 @@ Rules of the schedule: vllm 0.32.0, `v1/spec_decode/dynamic/utils.py`. Ranges ar
 converts what it reads to whole numbers without a word (2.7 to 2), and checks only when the engine starts.
 Rules of the tree: vllm 0.20.2, `config/speculative.py` and `v1/spec_decode/llm_base_proposer.py`: a string, the
 root left out; the drafter divides level sizes, so only uniform branching drafts what the tree says.
+Which release takes which drafter on which runner: `tests/conformance/vllm_releases.csv`, where each release's own
+configuration code said so.
 """
 
 from __future__ import annotations
@@ -14,92 +16,85 @@ import json
 import shlex
 from typing import Any, Final
 
-from treeopt.engines.format import DRAFTER, Bug, Engine, Format, Found, Methods, Setup, Support, Written
-from treeopt.engines.limits import ChainLimits, TreeLimits
-from treeopt.engines.release import Release
-from treeopt.engines.schedule import OFF, DraftSchedule, ScheduleStep, chain_length
+from treeopt.acceptance.prompt_lookup import PromptLookup
+from treeopt.draft_family import OFF, Chains, UniformTrees, chain_length
+from treeopt.engines.format import DRAFTER, Bug, Drafters, DrafterWord, Engine, Format, Found, Setup, Written
+from treeopt.engines.release import Release, is_within
+from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.engines.source import EngineFile
 from treeopt.errors import InputError
 from treeopt.files.documents import Field
 from treeopt.plan.reading_buckets import paths_at
 from treeopt.tree import DraftTree
 
-_METHODS: Final = Methods(
-    engine="vLLM",
-    words={
-        "eagle": "eagle",
-        "eagle3": "eagle3",
-        "mtp": "mtp",
-        "ngram": "ngram",
-        "model": "draft_model",
-        "medusa": "medusa",
-    },
-    default="eagle3",
-    gone={"medusa": Release(0, 33, 0)},
-)
+_TREES_END: Final = Release(0, 21, 0)
+_SCHEDULES: Final = Release(0, 24, 0)
+_WORDS: Final = {
+    "eagle": DrafterWord(text="eagle"),
+    "eagle3": DrafterWord(text="eagle3"),
+    "mtp": DrafterWord(text="mtp", has_model=False, since=Release(0, 11, 0)),
+    "ngram": DrafterWord(text="ngram", has_model=False),
+    "model": DrafterWord(text="draft_model"),
+    "medusa": DrafterWord(text="medusa", before=Release(0, 33, 0)),
+    "suffix": DrafterWord(text="suffix", has_model=False, since=Release(0, 11, 1)),
+    "dflash": DrafterWord(text="dflash", since=Release(0, 20, 0)),
+}
+# From 0.33 on runner V1 drops a schedule of suffix drafts with no more than a warning, and V2 does not run them.
+_SCHEDULED: Final = _WORDS | {"suffix": DrafterWord(text="suffix", has_model=False, before=Release(0, 33, 0))}
+_DRAFTERS: Final = Drafters(engine="vLLM", words=_WORDS, default="eagle3")
+# Runner V2 keeps full CUDA graphs with a schedule. From 0.29 on vLLM takes it by itself wherever it can.
+_V2_SINCE: Final = dict.fromkeys(("eagle", "eagle3", "mtp"), Release(0, 25, 0))
+_V2_BY_DEFAULT: Final = Release(0, 29, 0)
 _NOTES: Final = {
     "mtp": "num_speculative_tokens above the MTP model's n_predict must be a multiple of it",
-    # SpeculativeConfig: where neither is given both are 5, where one is given the other is the same.
-    "ngram": "vLLM looks up runs of exactly 5 tokens unless both prompt_lookup_min and prompt_lookup_max are set: set "
-    "them to the lengths that the ranks were recorded with (ngram:3 of treeopt ranks collect is 1 and 3)",
+    "suffix": "suffix decoding chooses its own lengths: what is exported is the longest",
 }
-_WITHOUT_MODEL: Final = ("mtp", "ngram")  # the drafter is part of the target, or the prompt
 _SECTIONS: Final = ("speculative_config", "speculative-config")
 _PER_BATCH: Final = "num_speculative_tokens_per_batch_size"
 _TREE: Final = "speculative_token_tree"
 _PROOF: Final = (
     "vllm:spec_decode_num_draft_tokens_total / vllm:spec_decode_num_drafts_total on /metrics is the number of draft "
-    "tokens per step"
+    "tokens per draft"
 )
 _LOG: Final = "; the log has 'SpecDecoding metrics: Mean acceptance length'"
 
 
-def _write_chain(schedule: DraftSchedule, setup: Setup) -> Written:
-    length = _longest(schedule)
-    return Written(
-        content=(text := _dumped(_config(setup, num_speculative_tokens=length))),
-        file_name="vllm_speculative_config.json",
-        launch=_serve(setup, text),
-        proof=f"{_PROOF}: {length}{_LOG}",
-        notes=_method_notes(setup),
-    )
+def _write_chain(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
+    text = _config(setup, word, num_speculative_tokens=schedule.longest)
+    return _written(text, setup, word, proof=f"{_PROOF}: {schedule.longest}{_LOG}", notes=_notes(setup, word))
 
 
-def _write_schedule(schedule: DraftSchedule, setup: Setup) -> Written:
+def _write_schedule(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
     end = setup.end_of(schedule)
     ranges = [[r.batch_min, r.batch_max or end, chain_length(r.draft) or 0] for r in schedule.ranges()]
     ranges[-1][1] = end
-    text = _dumped(_config(setup, num_speculative_tokens=_longest(schedule), **{_PER_BATCH: ranges}))
     lengths = ", ".join(f"{k} at batch {low}-{high}" for low, high, k in ranges)
-    sizes = _graph_sizes(ranges)
-    return Written(
-        content=text,
-        file_name="vllm_speculative_config.json",
-        launch=f"VLLM_USE_V2_MODEL_RUNNER=1 {_serve(setup, text)}",
+    return _written(
+        _config(setup, word, num_speculative_tokens=schedule.longest, **{_PER_BATCH: ranges}),
+        setup,
+        word,
+        variables="VLLM_USE_V2_MODEL_RUNNER=1 " if _asks_for_v2(setup, word) else "",
         proof=f"{_PROOF}: {lengths}{_LOG}",
-        capture_sizes=sizes,
+        capture_sizes=() if setup.device == "cpu" else _graph_sizes(ranges),
         capture_unit="tokens",
         notes=(
             "with data_parallel_size > 1 vLLM drops the schedule with no more than a warning in its log, and drafts "
-            f"{_longest(schedule)} tokens at every batch size",
-            "model runner V1 replaces full CUDA graphs by piecewise ones when there is a schedule; V2 keeps them",
+            f"{schedule.longest} tokens at every batch size",
+            *(_GRAPH_NOTES if setup.device == "cuda" else ()),
             f"above batch {end} the last length is carried on",
-            "vLLM 0.32 captures these sizes by itself; for a release that does not, add --compilation-config "
-            "'{\"cudagraph_capture_sizes\": [...]}' (vllm-project/vllm#30330)",
-            *_method_notes(setup),
+            *_notes(setup, word),
         ),
     )
 
 
-def _write_tree(schedule: DraftSchedule, setup: Setup) -> Written:
-    tree = schedule.only
-    if not isinstance(tree, DraftTree):
-        raise InputError("vLLM loads one static tree", hint="give one tree")
-    text = _dumped(_config(setup, num_speculative_tokens=len(tree) - 1, **{_TREE: str(list(tree.paths))}))
-    return Written(
-        content=text,
-        file_name="vllm_speculative_config.json",
-        launch=_serve(setup, text, "--attention-backend", "TREE_ATTN"),
+def _write_tree(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
+    tree = schedule.only_tree
+    return _written(
+        _config(setup, word, num_speculative_tokens=len(tree) - 1, **{_TREE: str(list(tree.paths))}),
+        setup,
+        word,
+        "--attention-backend",
+        "TREE_ATTN",
         proof=f"{_PROOF}: {len(tree) - 1}{_LOG}",
         notes=(
             "legacy: these releases draft the tree but verify it as if it were a chain, and vLLM removed it in 0.21; "
@@ -109,6 +104,52 @@ def _write_tree(schedule: DraftSchedule, setup: Setup) -> Written:
     )
 
 
+_GRAPH_NOTES: Final = (
+    "model runner V1 replaces full CUDA graphs by piecewise ones when there is a schedule; V2 keeps them",
+    "vLLM 0.32 captures these sizes by itself; for a release that does not, add --compilation-config "
+    "'{\"cudagraph_capture_sizes\": [...]}' (vllm-project/vllm#30330)",
+)
+
+
+def _asks_for_v2(setup: Setup, word: DrafterWord) -> bool:
+    """Whether runner V2 runs the drafter with a schedule, and has to be asked for."""
+    since = _V2_SINCE.get(_DRAFTERS.kind_of(word.text) or "")
+    release = setup.release
+    return setup.device == "cuda" and bool(since and release and is_within(release, since, _V2_BY_DEFAULT))
+
+
+def _config(setup: Setup, word: DrafterWord, **settings: object) -> str:
+    """The value of --speculative-config, on one line."""
+    config: dict[str, object] = {"method": word.text}
+    if word.has_model or setup.draft_model != DRAFTER:
+        config["model"] = setup.draft_model
+    if word == _WORDS["ngram"]:
+        config |= {"prompt_lookup_min": setup.lookup.shortest, "prompt_lookup_max": setup.lookup.longest}
+    if setup.survival is not None:
+        if setup.device == "cpu":  # it starts, and dies at the first draft
+            raise InputError("vLLM on a CPU cannot pretend acceptance", hint="leave --synthetic or --device cpu out")
+        config |= {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": list(setup.survival)}
+    return json.dumps(config | settings, separators=(",", ":"))
+
+
+def _written(text: str, setup: Setup, word: DrafterWord, *flags: str, variables: str = "", **more: Any) -> Written:
+    serve = shlex.join(["vllm", "serve", setup.model, "--speculative-config", text, *flags])
+    return Written(content=text, file_name="vllm_speculative_config.json", launch=f"{variables}{serve}", **more)
+
+
+def _notes(setup: Setup, word: DrafterWord) -> tuple[str, ...]:
+    return tuple(note for kind, note in _NOTES.items() if word.text == _WORDS[kind].text)
+
+
+def _graph_sizes(ranges: list[list[int]]) -> tuple[int, ...]:
+    """Tokens of uniform steps: batches in vLLM's own spacing and each range's ends, times length + 1."""
+    sizes: set[int] = set()
+    for low, high, length in ranges:
+        spaced = {n for n in (1, 2, 4, *range(8, 256, 8), *range(256, high + 1, 16)) if low <= n <= high}
+        sizes |= {n * (length + 1) for n in spaced | {low, high}}
+    return tuple(sorted(sizes))
+
+
 def _read_schedule(source: EngineFile) -> Found | None:
     listed = source.list()
     if listed is not None:
@@ -116,7 +157,8 @@ def _read_schedule(source: EngineFile) -> Found | None:
     section = source.section(*_SECTIONS)
     if section is None or _PER_BATCH not in section.value:
         return None
-    return _found(section.get(_PER_BATCH), section.get("num_speculative_tokens").integer(low=1))
+    cap = section.get("num_speculative_tokens").integer(low=1)
+    return _with_drafter(_found(section.get(_PER_BATCH), cap), section)
 
 
 def _read_chain(source: EngineFile) -> Found | None:
@@ -124,7 +166,8 @@ def _read_chain(source: EngineFile) -> Found | None:
     others = (_PER_BATCH, _TREE)
     if section is None or "num_speculative_tokens" not in section.value or any(k in section.value for k in others):
         return None
-    return Found(DraftSchedule.constant(DraftTree.chain(section.get("num_speculative_tokens").integer(low=1))))
+    length = section.get("num_speculative_tokens").integer(low=1)
+    return _with_drafter(Found(DraftSchedule.constant(DraftTree.chain(length))), section)
 
 
 def _read_tree(source: EngineFile) -> Found | None:
@@ -144,7 +187,22 @@ def _read_tree(source: EngineFile) -> Found | None:
         raise section.get("num_speculative_tokens").error(
             f"{drafted}, but the tree has {len(tree) - 1} draft tokens", hint="vLLM does not check it; make them equal"
         )
-    return Found(DraftSchedule.constant(tree))
+    return _with_drafter(Found(DraftSchedule.constant(tree)), section)
+
+
+def _with_drafter(found: Found, section: Field) -> Found:
+    """With the kind of drafter that the method names, and for n-grams the runs that vLLM looks up."""
+    kind = _DRAFTERS.kind_of(section.get("method", "").text())
+    if kind != "ngram":
+        return found._replace(drafter=kind)
+    given = [section.get(f"prompt_lookup_{end}", 0).integer(low=0) for end in ("min", "max")]
+    # SpeculativeConfig: where neither is given both are 5, where one is given the other is the same.
+    shortest, longest = given[0] or given[1] or 5, given[1] or given[0] or 5
+    if shortest > longest:
+        raise section.get("prompt_lookup_min").error(
+            f"{shortest} exceeds prompt_lookup_max {longest}", hint="swap them"
+        )
+    return found._replace(drafter=PromptLookup(rule="vllm", shortest=shortest, longest=longest).name)
 
 
 def _found(ranges: Field, cap: int | None) -> Found:
@@ -163,9 +221,8 @@ def _found(ranges: Field, cap: int | None) -> Found:
         if cap is not None and length > cap:
             notes.append(f"vLLM drafts {cap} at batch {low}-{high}, not {length}: num_speculative_tokens caps it")
         end = high
-    steps = tuple(
-        ScheduleStep(low, DraftTree.chain(length if cap is None else min(length, cap))) for low, _, length in entries
-    )
+    capped = [(low, length if cap is None else min(length, cap)) for low, _, length in entries]
+    steps = tuple(ScheduleStep(low, DraftTree.chain(length)) for low, length in capped)
     return Found(DraftSchedule(steps=steps, covers=end), tuple(notes))
 
 
@@ -186,82 +243,73 @@ def _as_lists(value: object) -> object:
     return [_as_lists(v) for v in value] if isinstance(value, list | tuple) else value
 
 
-def _longest(schedule: DraftSchedule) -> int:
-    return max(chain_length(step.draft) or 0 for step in schedule.steps)
+_TREES: Final = UniformTrees(min_depth=1)
 
 
-def _config(setup: Setup, **settings: object) -> dict[str, object]:
-    method = _METHODS.word(setup)
-    model = {} if method in _WITHOUT_MODEL and setup.draft_model == DRAFTER else {"model": setup.draft_model}
-    return {"method": method, **model, **settings}
+def _changes(schedule: DraftSchedule) -> bool:
+    return schedule.only is None
 
-
-def _method_notes(setup: Setup) -> tuple[str, ...]:
-    return tuple(note for method, note in _NOTES.items() if _METHODS.word(setup) == _METHODS.words[method])
-
-
-def _serve(setup: Setup, config: str, *more: str) -> str:
-    return shlex.join(["vllm", "serve", setup.model, "--speculative-config", config, *more])
-
-
-def _dumped(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
-
-
-def _graph_sizes(ranges: list[list[int]]) -> tuple[int, ...]:
-    """Tokens of uniform steps: batches in vLLM's own spacing and each range's ends, times length + 1."""
-    sizes: set[int] = set()
-    for low, high, length in ranges:
-        spaced = {n for n in (1, 2, 4, *range(8, 256, 8), *range(256, high + 1, 16)) if low <= n <= high}
-        sizes |= {n * (length + 1) for n in spaced | {low, high}}
-    return tuple(sorted(sizes))
-
-
-_TREES: Final = TreeLimits(uniform=True, min_depth=1)
-_ONE_CHAIN: Final = Format(name="chain", limits=ChainLimits(), write=_write_chain, read=_read_chain, methods=_METHODS)
-_SCHEDULE: Final = Format(
-    name="schedule",
-    limits=ChainLimits(per_batch=True, may_be_off=True),
-    write=_write_schedule,
-    read=_read_schedule,
-    methods=_METHODS,
-)
-_TOKEN_TREE: Final = Format(name="token-tree", limits=_TREES, write=_write_tree, read=_read_tree, methods=_METHODS)
 
 VLLM: Final = Engine(
     name="vllm",
     title="vLLM",
-    checked="0.32.0",
-    supports=(
-        Support(formats=(_ONE_CHAIN, _SCHEDULE), since=Release(0, 24, 0)),
-        Support(formats=(_ONE_CHAIN,), since=Release(0, 21, 0), before=Release(0, 24, 0)),
-        Support(formats=(_TOKEN_TREE, _ONE_CHAIN), since=Release(0, 10, 1), before=Release(0, 21, 0)),
+    checked="0.33.0",
+    checked_by="own code",
+    checks_all=True,
+    formats=(
+        Format(
+            name="token-tree",
+            limits=_TREES,
+            write=_write_tree,
+            read=_read_tree,
+            drafters=_DRAFTERS,
+            since=Release(0, 10, 1),
+            before=_TREES_END,
+        ),
+        Format(
+            name="chain",
+            limits=Chains(),
+            write=_write_chain,
+            read=_read_chain,
+            drafters=_DRAFTERS,
+            since=Release(0, 10, 1),
+            pretends_since=Release(0, 20, 0),
+        ),
+        Format(
+            name="schedule",
+            limits=Chains(per_batch=True, may_be_off=True),
+            write=_write_schedule,
+            read=_read_schedule,
+            drafters=Drafters(engine="vLLM's schedule", words=_SCHEDULED, default="eagle3"),
+            since=_SCHEDULES,
+            pretends_since=Release(0, 20, 0),
+        ),
     ),
     bugs=(
         Bug(
             reference="vllm-project/vllm#49548",
             text="throughput falls far below both sides while the batch size crosses a border of the schedule (V1 "
             "runner with piecewise graphs)",
-            hits=lambda schedule: schedule.only is None,
-            since=Release(0, 24, 0),
+            hits=_changes,
+            since=_SCHEDULES,
         ),
         Bug(
             reference="vllm-project/vllm#48494",
             text="graph capture fails for MTP drafters with a schedule in some builds",
-            hits=lambda schedule: schedule.only is None,
-            since=Release(0, 24, 0),
+            hits=_changes,
+            since=_SCHEDULES,
         ),
         Bug(
             reference="vllm-project/vllm#42121",
             text="tree attention was never fully supported and is removed in 0.21.0",
             hits=lambda schedule: any(chain_length(s.draft) is None for s in schedule.steps),
-            before=Release(0, 21, 0),
+            before=_TREES_END,
         ),
         Bug(
             reference="vllm-project/vllm#54801",
             text="the schedule knows the batch size only: with long contexts the best length is another",
-            hits=lambda schedule: schedule.only is None and any(s.draft != OFF for s in schedule.steps),
-            since=Release(0, 24, 0),
+            hits=lambda schedule: _changes(schedule) and any(s.draft != OFF for s in schedule.steps),
+            since=_SCHEDULES,
         ),
     ),
 )

@@ -15,6 +15,7 @@ from typing import Any, Final
 import yaml
 
 from treeopt.errors import FileFormatError, InputError
+from treeopt.files.opening import OpenedFile
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -167,15 +168,24 @@ def refuse_overwriting(out: Path | None, *inputs: str | Path) -> None:
 def read_text(path: Path, *, what: str) -> str:
     """Read a text file, turning every way that can fail into an InputError."""
     try:
-        with path.open("rb") as file:
-            raw = file.read(_MAX_BYTES + 1)
-        if len(raw) > _MAX_BYTES:
-            raise FileFormatError(f"{path}: larger than {_MAX_BYTES >> 20} MiB", hint=f"give a {what}")
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        raise FileFormatError(f"{path}: not a text file", hint=f"give a {what}, as UTF-8 text") from None
+        return text_of(OpenedFile(path), what=what)
     except OSError as error:
         raise os_error(error, path, what=what, verb="read") from error
+
+
+def text_of(opened: OpenedFile, *, what: str) -> str:
+    """The text of an open file; `what` names its purpose in messages.
+
+    Raises:
+        FileFormatError: it is too large for a text file, or not UTF-8.
+    """
+    raw = opened.stream().read(_MAX_BYTES + 1)
+    if len(raw) > _MAX_BYTES:
+        raise FileFormatError(f"{opened.name}: larger than {_MAX_BYTES >> 20} MiB", hint=f"give a {what}")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise FileFormatError(f"{opened.name}: not a text file", hint=f"give a {what}, as UTF-8 text") from None
 
 
 def os_error(error: OSError, path: Path, *, what: str, verb: str) -> InputError:

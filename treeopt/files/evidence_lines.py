@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import yaml
 
 from treeopt.errors import FileFormatError, InputError
-from treeopt.files.documents import Document, Field, os_error
+from treeopt.files.documents import Document, Field, os_error, parse_document, text_of
+from treeopt.files.opening import OpenedFile
 
-CHUNK_BYTES: Final = 1 << 20
 MAX_LINE_BYTES: Final = 16 << 20
 MAX_DOCUMENT_BYTES: Final = 64 << 20
 MAX_COUNT: Final = 2.0**53  # counts beyond this are not whole numbers in a float
 
 # Finding the line of a JSON value parses the text a second time with a slow parser; not worth it beyond this size.
 _MAX_LOCATED_CHARS: Final = 1 << 20
+_NUMBER: Final = r"(\d{1,15}(?:\.\d{1,18})?)(?![\d.]*\d)"
 
 
 class Place(Protocol):
@@ -30,6 +31,19 @@ class Place(Protocol):
 
     def error(self, message: str, *, hint: str) -> FileFormatError:
         """An error that names the file and, where it is known, the line."""
+
+
+class Printed(NamedTuple):
+    """A number as a text shows it, and half of its last digit: what was rounded away lies within."""
+
+    value: float
+    rounding: float
+
+    @classmethod
+    def of(cls, digits: str) -> Printed:
+        """The number that the digits show: "0.29" is 0.29 within 0.005, "930" is exactly 930."""
+        _, point, decimals = digits.partition(".")
+        return cls(float(digits), 0.5 * 10.0 ** -len(decimals) if point else 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,32 +59,58 @@ class Line:
         """An error at this line."""
         return FileFormatError(f"{self.name}:{self.number}: {message}", hint=hint)
 
-    def number_after(self, label: str) -> float | None:
+    def printed_after(self, label: str) -> Printed | None:
         """The plain decimal number that follows the label's first occurrence; None without both."""
-        found = re.search(re.escape(label) + r"\s*(\d{1,15}(?:\.\d{1,18})?)(?![\d.]*\d)", self.text)
-        return None if found is None else float(found[1])
+        found = re.search(re.escape(label) + r"\s*" + _NUMBER, self.text) if label in self.text else None
+        return None if found is None else Printed.of(found[1])
 
-    def numbers_after(self, label: str) -> list[float]:
+    def number_after(self, label: str) -> float | None:
+        """The value of the number that follows the label; None without both."""
+        printed = self.printed_after(label)
+        return None if printed is None else printed.value
+
+    def numbers_after(self, label: str) -> list[Printed]:
         """The comma-separated decimal numbers that follow the label."""
         found = re.search(re.escape(label) + r"\s*\(?((?:\d{1,15}(?:\.\d{1,18})?(?:,\s*)?)+)", self.text)
-        return [] if found is None else [float(x) for x in re.findall(r"\d+(?:\.\d+)?", found[1])]
+        return [] if found is None else [Printed.of(x) for x in re.findall(r"\d+(?:\.\d+)?", found[1])]
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file that may hold evidence."""
+    """A file that may hold evidence, or standard input (`-`); however often it is looked at, it is opened once.
+
+    Args:
+        what: its purpose, in messages.
+    """
 
     path: Path
+    what: str = field(default="evidence file", compare=False)
+
+    @cached_property
+    def opened(self) -> OpenedFile:
+        """Its bytes.
+
+        Raises:
+            InputError: it cannot be opened.
+        """
+        try:
+            return OpenedFile(self.path)
+        except OSError as error:
+            raise os_error(error, self.path, what=self.what, verb="read") from error
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return "standard input" if str(self.path) == "-" else str(self.path)
 
     def error(self, message: str, *, hint: str) -> FileFormatError:
         """An error about the whole file."""
-        return FileFormatError(f"{self.path}: {message}", hint=hint)
+        return FileFormatError(f"{self.name}: {message}", hint=hint)
 
     def chunks(self) -> Iterator[bytes]:
         """The bytes of the file, one piece at a time."""
-        with self._opened(), self.path.open("rb") as file:
-            while chunk := file.read(CHUNK_BYTES):
-                yield chunk
+        with self._reading():
+            yield from self.opened.chunks()
 
     def lines(self) -> Iterator[Line]:
         """The lines of the file; bytes that are no UTF-8 are replaced, since logs hold terminal noise.
@@ -78,22 +118,32 @@ class SourceFile:
         Raises:
             FileFormatError: a line that is too long for a text file.
         """
-        with self._opened(), self.path.open("rb") as file:
-            number = 0
-            while raw := file.readline(MAX_LINE_BYTES + 1):
+        with self._reading():
+            stream, number = self.opened.stream(), 0
+            while raw := stream.readline(MAX_LINE_BYTES + 1):
                 number += 1
                 if len(raw) > MAX_LINE_BYTES:
                     raise self._too_large(f"line {number} is longer than {MAX_LINE_BYTES >> 20} MiB")
                 text = raw.decode(errors="replace").rstrip("\r\n")
-                yield Line(name=str(self.path), number=number, text=text, complete=raw.endswith(b"\n"))
+                text = text.removeprefix("\ufeff") if number == 1 else text
+                yield Line(name=self.name, number=number, text=text, complete=raw.endswith(b"\n"))
 
     def text(self) -> str:
         """The whole file, if it is not too large to be held in memory."""
-        with self._opened(), self.path.open("rb") as file:
-            raw = file.read(MAX_DOCUMENT_BYTES + 1)
+        with self._reading():
+            raw = self.opened.stream().read(MAX_DOCUMENT_BYTES + 1)
         if len(raw) > MAX_DOCUMENT_BYTES:
             raise self._too_large(f"larger than {MAX_DOCUMENT_BYTES >> 20} MiB")
-        return raw.decode(errors="replace")
+        return raw.decode("utf-8-sig", errors="replace")
+
+    def document(self) -> Document:
+        """The YAML or JSON value of the file.
+
+        Raises:
+            InputError: it cannot be read, or is no YAML (with the line).
+        """
+        with self._reading():
+            return parse_document(text_of(self.opened, what=self.what), name=self.name, what=self.what)
 
     def records(self) -> Iterator[Document]:
         """The JSON values of the file: one per line, or one in all.
@@ -116,10 +166,10 @@ class SourceFile:
     def _document(self) -> Document:
         text = self.text()
         try:
-            return LocatedDocument(name=str(self.path), text=text, value=_loads(text))
+            return LocatedDocument(name=self.name, text=text, value=_loads(text))
         except json.JSONDecodeError as error:
             raise FileFormatError(
-                f"{self.path}:{error.lineno}: not valid JSON: {error.msg}",
+                f"{self.name}:{error.lineno}: not valid JSON: {error.msg}",
                 hint="give the whole file, one JSON value or one per line",
             ) from None
 
@@ -127,11 +177,11 @@ class SourceFile:
         return self.error(message, hint="give the engine's own output, one JSON value or log message per line")
 
     @contextlib.contextmanager
-    def _opened(self) -> Iterator[None]:
+    def _reading(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            raise os_error(error, self.path, what="evidence file", verb="read") from error
+            raise os_error(error, self.path, what=self.what, verb="read") from error
 
 
 class LocatedDocument(Document):
@@ -153,15 +203,6 @@ class _Record(Document):
 
     def error(self, message: str, *keys: str | int, hint: str) -> FileFormatError:
         return FileFormatError(f"{self.name}:{self.line}: {message}", hint=hint)
-
-
-def sha256_of(files: Iterable[SourceFile]) -> str:
-    """Hash of the bytes of all the files, one after the other."""
-    digest = hashlib.sha256()
-    for file in files:
-        for chunk in file.chunks():
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def find_mappings(document: Document, key: str) -> Iterator[Field]:
@@ -224,7 +265,7 @@ def require(found: bool, file: SourceFile, wanted: str) -> None:
         InputError: nothing was found.
     """
     if not found:
-        raise InputError(f"{file.path}: no {wanted} found", hint="check the file, or drop --kind to have it detected")
+        raise InputError(f"{file.name}: no {wanted} found", hint="check the file, or drop --kind to have it detected")
 
 
 def _record(line: Line) -> Document:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
+import re
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from treeopt.errors import UnknownNameError
 from treeopt.files.documents import os_error
+from treeopt.files.opening import STDIN
 
 DEFAULT_RANKS: Final = "smollm2-135m-eagle"
-Kind = Literal["ranks", "hardware", "models"]
+TRACE_SUFFIXES: Final = (".npz", ".parquet", ".jsonl")
+ShippedKind = Literal["ranks", "hardware", "models"]
 
 # `treeopt/profiles` is a link to the top-level folder in a checkout and a plain folder in an installed wheel.
 _PROFILES = Path(__file__).parents[1] / "profiles"
-_SUFFIXES = (".yaml", ".yml", ".json")  # and those of traces
+_SUFFIXES = (".yaml", ".yml", ".json", *TRACE_SUFFIXES)
 
 
 class Located(NamedTuple):
@@ -25,38 +27,50 @@ class Located(NamedTuple):
     shipped: bool
 
 
-def shipped_names(kind: Kind, *, folder: str = "**") -> list[str]:
+def shipped_names(kind: ShippedKind, *, folder: str = "**") -> list[str]:
     """Names of the shipped profiles of one kind, those of a folder alone where one is named."""
     return sorted(p.stem for p in (_PROFILES / kind).glob(f"{folder}/*.yaml"))
 
 
-def locate(kind: Kind, name_or_file: str) -> Located:
+def locate(kind: ShippedKind, name_or_file: str) -> Located:
     """Find a shipped profile by name, or the file at a path.
 
     Raises:
         UnknownNameError: neither a shipped name nor an existing file.
         InputError: a path that looks like a file but is none.
     """
-    from treeopt.acceptance.shard_files import KINDS  # which needs `file_sha256`
-
-    path = Path(name_or_file)
-    looks_like_a_file = "/" in name_or_file or "\\" in name_or_file or path.suffix in (*_SUFFIXES, *KINDS)
-    if looks_like_a_file or path.exists():
+    path, names = Path(name_or_file), shipped_names(kind)
+    looks_like_a_file = "/" in name_or_file or "\\" in name_or_file or path.suffix in _SUFFIXES
+    if name_or_file == STDIN:
+        return Located(path, name_or_file, shipped=False)
+    if looks_like_a_file or (name_or_file not in names and path.exists()):
         if not path.exists():
             raise os_error(FileNotFoundError(), path, what=_WHAT[kind], verb="read")
         if path.is_dir() and kind != "ranks":  # a trace may be a folder of shards
             raise os_error(IsADirectoryError(), path, what=_WHAT[kind], verb="read")
         return Located(path, name_or_file, shipped=False)
-    if name_or_file not in shipped_names(kind):
-        all_of_them = "; `treeopt ranks list` shows them" if kind == "ranks" else ""
-        raise UnknownNameError(_WHAT[kind], name_or_file, shipped_names(kind), or_else=f"{all_of_them}; or give a file")
+    if kind == "hardware" and name_or_file not in names:
+        name_or_file = gpu_profile(name_or_file)
+    if name_or_file not in names:
+        raise UnknownNameError(_WHAT[kind], name_or_file, names, or_else=_OR_ELSE[kind])
     return Located(next((_PROFILES / kind).glob(f"**/{name_or_file}.yaml")), name_or_file, shipped=True)
 
 
-def file_sha256(path: Path) -> str:
-    """Hash of a file's bytes, as plans record it."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def gpu_profile(gpu: str, *, engine: str | None = None) -> str:
+    """The shipped profile that a GPU's own name means: `h200` is an H200.
+
+    Measured kernels of the engine come first, then those of vLLM, then any measured ones, then the data sheet; the name
+    itself where no profile is of that GPU.
+    """
+    wanted = re.sub(r"[\s_]+", "-", gpu.strip().lower()).removeprefix("nvidia-").removeprefix("amd-")
+    of_it = [n for n in shipped_names("hardware") if n == wanted or n.startswith(f"{wanted}-")]
+    order = [f"-{e}-" for e in (engine, "vllm", "sglang", "trtllm") if e is not None]
+    return min(of_it, key=lambda n: next((i for i, e in enumerate(order) if e in n), len(order)), default=gpu)
 
 
-_WHAT: dict[Kind, str] = {"ranks": "rank profile", "hardware": "hardware profile", "models": "model"}
+_OR_ELSE: dict[ShippedKind, str] = {
+    "ranks": "; `treeopt ranks list` shows them; or give a file",
+    "hardware": "; or copy a data sheet (`treeopt/profiles/hardware`) and change its numbers, or run `treeopt profile`",
+    "models": "; or give a file",
+}
+_WHAT: dict[ShippedKind, str] = {"ranks": "rank profile", "hardware": "hardware profile", "models": "model"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.arrays import FloatArray
-from treeopt.solve.families import Draft
-from treeopt.solve.latency import TimePerToken
+from treeopt.draft_family import Draft, DynamicTree
+from treeopt.solve.result import Category
+from treeopt.solve.time_limit import TimePerToken
 from treeopt.tree import DraftTree
 
 
@@ -29,16 +29,6 @@ class Alternative:
     depth: int
     expected_tokens: float
     tokens_per_s: float
-    loss: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Category:
-    """What a bucket's tree does for one kind of traffic: its E, and the share it loses against its own best tree."""
-
-    name: str
-    weight: float
-    expected_tokens: float
     loss: float
 
 
@@ -137,7 +127,7 @@ class Bucket:
     cost_sensitivity: CostSensitivity | None
     optimality: str
     reason: str
-    dynamic: Triple | None = None
+    dynamic: DynamicTree | None = None
     engine_loss: EngineLoss | None = None
 
     @property
@@ -162,7 +152,7 @@ class Bucket:
 
     def document(self) -> dict[str, Any]:
         """The bucket as the value of a file, keys in their stable order."""
-        tree, runner_up, held_out = self.tree, self.runner_up, self.held_out_tokens
+        tree, dynamic, runner_up, held_out = self.tree, self.dynamic, self.runner_up, self.held_out_tokens
         time, sensitivity, engine_loss = self.time_per_token, self.cost_sensitivity, self.engine_loss
         return {
             "batch": {"min": self.batch_min, "max": self.batch_max},
@@ -172,7 +162,7 @@ class Bucket:
             "depth": tree.depth,
             "paths": [list(p) for p in tree.paths],
             "parents": tree.parents.tolist(),
-            "dynamic": None if self.dynamic is None else self.dynamic._asdict(),
+            "dynamic": None if dynamic is None else dict(zip(("steps", "topk", "nodes"), dynamic, strict=True)),
             "path_probabilities": [_round(f) for f in self.path_probabilities],
             "expected_tokens": _rounded(self.expected_tokens),
             "held_out_tokens": None if held_out is None else _rounded(held_out),

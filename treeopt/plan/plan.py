@@ -11,8 +11,8 @@ from treeopt.acceptance.rules import EXACT_RULES
 from treeopt.errors import InputError
 from treeopt.files.documents import dump_yaml, write_atomically
 from treeopt.plan.bucket import Bucket
-from treeopt.solve.best_trees import Limits
-from treeopt.solve.latency import NO_LIMIT, Latency
+from treeopt.solve.problem import Limits
+from treeopt.solve.time_limit import NO_LIMIT, TimeLimit
 from treeopt.tree import DraftTree
 
 FORMAT: Final = "treeopt.plan/1"
@@ -83,7 +83,7 @@ class Plan:
     objective: str
     limits: Limits = Limits()
     budget_tokens: float | None = None
-    latency: Latency = NO_LIMIT
+    latency: TimeLimit = NO_LIMIT
     cost: Source | None = None
     engine: PlanEngine | None = None
     buckets: tuple[Bucket, ...]

@@ -13,8 +13,8 @@ from treeopt.files.documents import Document, Field, read_document
 from treeopt.plan.bucket import Bucket
 from treeopt.plan.plan import FORMAT, Contexts, FormatLoss, Plan, PlanEngine, Source
 from treeopt.plan.reading_buckets import number_or_none, parse_bucket, paths_at
-from treeopt.solve.best_trees import Limits
-from treeopt.solve.latency import NO_LIMIT, Latency
+from treeopt.solve.problem import Limits
+from treeopt.solve.time_limit import NO_LIMIT, TimeLimit
 from treeopt.tree import DraftTree
 
 TREE_FORMAT: Final = "treeopt.tree/1"
@@ -170,12 +170,12 @@ def _parse_limits(field: Field) -> Limits:
         raise field.error(str(error), hint=error.hint) from None
 
 
-def _parse_latency(field: Field) -> Latency:
+def _parse_latency(field: Field) -> TimeLimit:
     if field.value is None:
         return NO_LIMIT
     field.only("output_tokens", "max_mean_s", "max_p99_s")
     try:
-        return Latency(
+        return TimeLimit(
             max_mean_s=number_or_none(field.get("max_mean_s", None)),
             max_p99_s=number_or_none(field.get("max_p99_s", None)),
             output_tokens=field.get("output_tokens").integer(),

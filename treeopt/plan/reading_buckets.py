@@ -6,21 +6,21 @@ from typing import Final
 
 import numpy as np
 
-from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.arrays import FloatArray
+from treeopt.draft_family import DynamicTree
 from treeopt.errors import TreeError
 from treeopt.files.documents import Field
 from treeopt.plan.bucket import (
     Alternative,
     Bucket,
-    Category,
     CostSensitivity,
     EngineLoss,
     Estimate,
     Misjudged,
     TermSensitivity,
 )
-from treeopt.solve.latency import TimePerToken
+from treeopt.solve.result import Category
+from treeopt.solve.time_limit import TimePerToken
 from treeopt.tree import DraftTree
 
 _BUCKET_KEYS: Final = (
@@ -103,7 +103,7 @@ def parse_bucket(field: Field, context: int) -> Bucket:
     )
 
 
-def parse_triple(field: Field) -> Triple | None:
+def parse_triple(field: Field) -> DynamicTree | None:
     """The dynamic tree `{steps, topk, nodes}` of a field, None for null.
 
     Raises:
@@ -112,7 +112,7 @@ def parse_triple(field: Field) -> Triple | None:
     if field.value is None:
         return None
     field.only("steps", "topk", "nodes")
-    return Triple(
+    return DynamicTree(
         field.get("steps").integer(low=1), field.get("topk").integer(low=1), field.get("nodes").integer(low=2)
     )
 

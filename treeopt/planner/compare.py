@@ -6,19 +6,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from treeopt.acceptance.dynamic_tree import Triple, dynamic_tree_shape
+from treeopt.acceptance.dynamic_tree import dynamic_tree_shape
 from treeopt.acceptance.intervals import Interval
 from treeopt.acceptance.model import PathModel
-from treeopt.acceptance.traffic import Evidence
+from treeopt.acceptance.traffic import Traffic
+from treeopt.draft_family import Draft, DynamicTree
 from treeopt.engines.importing import load_drafts, parse_spec
 from treeopt.engines.schedule import DraftSchedule
 from treeopt.plan.plan import Plan
 from treeopt.planner.inputs import Inputs
-from treeopt.solve.families import Draft
 from treeopt.solve.fixed_point import paired_gain
-from treeopt.solve.problem import Point
+from treeopt.solve.problem import TIE, Point
 from treeopt.solve.result import Priced
-from treeopt.solve.scores import TIE
 from treeopt.tree import DraftTree
 
 
@@ -54,15 +53,15 @@ class Rival:
             InputError: see `draft_for`.
         """
         draft = self.draft_for(batch, context)
-        return dynamic_tree_shape(model, draft) if isinstance(draft, Triple) else draft
+        return dynamic_tree_shape(model, draft) if isinstance(draft, DynamicTree) else draft
 
     @property
     def is_dynamic(self) -> bool:
         """Whether it shapes its trees anew in every step: recorded confidence tells what that gains."""
         drafts = self.drafts.buckets if isinstance(self.drafts, Plan) else self.drafts.steps
-        return any(isinstance(step.draft, Triple) for step in drafts)
+        return any(isinstance(step.draft, DynamicTree) for step in drafts)
 
-    def assumption(self, evidence: Evidence) -> str | None:
+    def assumption(self, evidence: Traffic) -> str | None:
         """What the prices take for granted about a dynamic tree."""
         if not self.is_dynamic:
             return None

@@ -22,8 +22,7 @@ from treeopt.plan.plan import Plan
 from treeopt.planner.inputs import Inputs
 from treeopt.planner.reasons import cliff
 from treeopt.planner.sensitivity import TermedCost, cost_sensitivity, step_terms
-from treeopt.solve.best_trees import Limits
-from treeopt.solve.problem import Objective, Point, Question
+from treeopt.solve.problem import Limits, Objective, Point, Problem
 from treeopt.solve.result import Choice, Priced, RunnerUp
 from treeopt.solve.search import price_tree, search
 from treeopt.tree import DraftTree, RankPath
@@ -148,13 +147,13 @@ def explain(plan: Plan, inputs: Inputs, *, batch: int, context: int | None = Non
     bucket = plan.bucket_for(batch, context)
     point = Point(batch, bucket.context_max if context is None else context)
     ranks, cost = inputs.evidence.model_under(bucket.draft), inputs.cost
-    question = Question(
+    question = Problem(
         batches=(batch,),
         context=point.context,
         limits=plan.limits,
         objective=Objective(plan.objective),
         budget_tokens=plan.budget_tokens,
-        latency=plan.latency,
+        time_limit=plan.latency,
     )
     (alone,) = search(question, ranks, cost)
     choice = _as_choice(bucket.tree, alone, price_tree(bucket.tree, ranks, cost, batch=batch, context=point.context))

@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from treeopt.acceptance.intervals import Interval
-from treeopt.acceptance.traffic import Evidence
+from treeopt.acceptance.traffic import Traffic
 from treeopt.cost.step_cost import StepCost
+from treeopt.draft_family import OFF, DynamicTrees, chain_length, in_words
 from treeopt.engines.format import Setup
-from treeopt.engines.limits import TripleLimits
 from treeopt.engines.registry import EngineAt, find_engine
-from treeopt.engines.schedule import OFF, chain_length, in_words
-from treeopt.errors import SearchError, TreeoptError
+from treeopt.errors import InputError, SearchError, TreeoptError
 from treeopt.planner.engine_questions import FormatQuestion, format_questions
 from treeopt.solve.buckets import batches_in_words
-from treeopt.solve.families import Triples
 from treeopt.solve.fixed_point import Settled, paired_gain, settled_search
-from treeopt.solve.problem import Objective, Point, Question
+from treeopt.solve.problem import Objective, Point, Problem
 from treeopt.solve.result import Priced
 
 
@@ -35,15 +33,18 @@ class Target(NamedTuple):
 
         Raises:
             UnknownNameError: no such engine.
-            InputError: not a version, or one that is not known.
+            InputError: not a version, or one that is not known, or an engine whose drafter must be named.
         """
         engine = find_engine(text)
-        return cls(engine, drafter or engine.engine.usual_drafter, allow_off)
+        usual = engine.usual_drafter
+        if drafter is None and usual == "model":
+            raise InputError(f"{engine.words} drafts with a model", hint="name it with --drafter model:NAME")
+        return cls(engine, drafter or usual, allow_off)
 
     @property
     def has_triples(self) -> bool:
         """Whether it loads dynamic trees, whose value recorded confidence tells."""
-        return any(isinstance(form.limits, TripleLimits) for form in self.engine.support.formats)
+        return any(isinstance(form.limits, DynamicTrees) for form in self.engine.formats)
 
 
 class Lost(NamedTuple):
@@ -101,9 +102,9 @@ class Restricted:
 
 def restricted_search(
     target: Target,
-    questions: Sequence[Question],
+    questions: Sequence[Problem],
     free: Sequence[Settled],
-    evidence: Evidence,
+    evidence: Traffic,
     cost: StepCost,
     seed: int,
 ) -> list[Restricted]:
@@ -123,12 +124,9 @@ def restricted_search(
     """
     found: list[Restricted] = []
     refusals: list[TreeoptError] = []
-    setup = Setup(drafter=target.drafter, release=target.engine.release)
-    asked = [format_questions(question, target.engine, allow_off=target.allow_off) for question in questions]
+    formats = target.engine.formats_for(Setup(drafter=target.drafter))
+    asked = [format_questions(question, formats, allow_off=target.allow_off) for question in questions]
     for forms in zip(*asked, strict=True):
-        if (unknown := forms[0].format.refusal(setup)) is not None:
-            refusals.append(unknown)
-            continue
         try:
             settled = [s for f in forms for s in settled_search(f.question, evidence, cost, seed=seed)]
         except SearchError as error:
@@ -142,7 +140,7 @@ def restricted_search(
 
 
 def _losses(
-    question: Question, free: Sequence[Settled], ours: Sequence[Settled], evidence: Evidence, cost: StepCost, seed: int
+    question: Problem, free: Sequence[Settled], ours: Sequence[Settled], evidence: Traffic, cost: StepCost, seed: int
 ) -> list[Lost]:
     losses = []
     for batch in question.batches:
@@ -172,14 +170,13 @@ def _at(settled: Sequence[Settled], point: Point) -> Settled:
     )
 
 
-def engine_notes(target: Target, found: Sequence[Restricted], evidence: Evidence) -> list[str]:
+def engine_notes(target: Target, found: Sequence[Restricted], evidence: Traffic) -> list[str]:
     """What the reader of the best answer must know about its engine."""
     best, engine = found[0], target.engine
-    name = " ".join(filter(None, (engine.engine.title, engine.version)))
+    name = engine.words
     notes = [f"{name} loads {best.form.format.limits.words}; searched within that ({best.form.format.name})"]
     return [
         *notes,
-        *_of_drafter(target),
         *_of_triples(found, evidence),
         *_of_lengths(target, best),
         *_of_floor(target, best),
@@ -187,13 +184,8 @@ def engine_notes(target: Target, found: Sequence[Restricted], evidence: Evidence
     ]
 
 
-def _of_drafter(target: Target) -> list[str]:
-    other = target.engine.engine.mismatch(target.drafter.partition(":")[0])
-    return [] if other is None else [f"the step is priced with another drafter: {other}"]
-
-
-def _of_triples(found: Sequence[Restricted], evidence: Evidence) -> list[str]:
-    if not any(isinstance(r.form.question.shape, Triples) for r in found):
+def _of_triples(found: Sequence[Restricted], evidence: Traffic) -> list[str]:
+    if not any(isinstance(r.form.question.family, DynamicTrees) for r in found):
         return []
     if evidence.has_confidence:
         return [f"dynamic trees are valued {evidence.valued_under(None).values.basis}"]

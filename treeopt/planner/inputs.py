@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from treeopt.acceptance.intervals import MIN_DOCUMENTS
-from treeopt.acceptance.profile import RankProfile, TraceSource, differs, load_profile, stated
+from treeopt.acceptance.loading import load_profile
+from treeopt.acceptance.profile import RankProfile, differs, stated
 from treeopt.acceptance.replay import ALL_POSITIONS_FLATTER
 from treeopt.acceptance.rules import APPROXIMATE_RULES, GREEDY
-from treeopt.acceptance.trace import Trace, TraceFile
-from treeopt.acceptance.traffic import Evidence, Part
-from treeopt.collect.settings import PRICED_AS
+from treeopt.acceptance.traffic import Part, Traffic
 from treeopt.cost import (
     EngineSteps,
     Hardware,
@@ -22,12 +21,13 @@ from treeopt.cost import (
     load_model,
     parse_drafter,
 )
+from treeopt.cost.drafter import PRICED_AS
 from treeopt.cost.hardware import hardware_document
 from treeopt.cost.kernels.experts import MAX_SKEW
 from treeopt.cost.model_file import model_document, model_from
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.step_table import TableStep
-from treeopt.errors import FileFormatError, InputError
+from treeopt.errors import InputError
 from treeopt.files.shipped import DEFAULT_RANKS, locate
 from treeopt.plan.plan import Plan, Source
 from treeopt.planner.names import Names
@@ -41,7 +41,7 @@ class Inputs:
     """The inputs, loaded, with where they came from."""
 
     names: Names
-    evidence: Evidence
+    evidence: Traffic
     ranks_source: Source
     hardware: Hardware
     hardware_source: Source
@@ -55,8 +55,7 @@ class Inputs:
     @property
     def files(self) -> list[Path]:
         """The files that a result must not be written over."""
-        sources = [part.profile.trace for part in self.evidence.parts]
-        traces = [source.path for source in sources if isinstance(source, TraceFile)]
+        traces = [file for part in self.evidence.parts for file in part.profile.files]
         named = [item.rpartition("=")[0] or item for item in self.names.ranks.split(",")]
         tables = [] if self.names.cost is None else [self.names.cost]
         return [*traces, *map(Path, (*named, self.names.hardware, self.names.model, *tables))]
@@ -187,7 +186,7 @@ def _skewed(model: ModelShape, skew: float | None) -> ModelShape:
     return replace(model, experts=replace(model.experts, skew=skew))
 
 
-def load_evidence(text: str, *, confidence: bool = False) -> tuple[Evidence, Source]:
+def load_evidence(text: str, *, confidence: bool = False) -> tuple[Traffic, Source]:
     """A rank profile by name or file, or a mixture of several: `code.npz=0.3,chat.npz=0.7`, shares of the drafts.
 
     Raises:
@@ -196,7 +195,7 @@ def load_evidence(text: str, *, confidence: bool = False) -> tuple[Evidence, Sou
     """
     if "=" not in text or Path(text).exists():
         located = locate("ranks", text)
-        profile = load_profile(located.path)
+        profile = load_profile(located.path, keep=True, confidence=confidence)
         facts: dict[str, Any] = {
             "evidence": profile.kind,
             "positions": None if (n := profile.evidence.trials) is None else round(n),
@@ -206,7 +205,7 @@ def load_evidence(text: str, *, confidence: bool = False) -> tuple[Evidence, Sou
         source = Source(
             name=profile.name, reference=located.reference, sha256=profile.sha256, facts=tuple(facts.items())
         )
-        return Evidence(parts=(_part(profile, 1.0, confidence),)), source
+        return Traffic(parts=(_part(profile, 1.0),)), source
     shares = [_share(item) for item in text.split(",")]
     if abs(sum(share for _, share in shares) - 1.0) > 1e-6:
         total = sum(share for _, share in shares)
@@ -215,14 +214,14 @@ def load_evidence(text: str, *, confidence: bool = False) -> tuple[Evidence, Sou
         )
     if len({name for name, _ in shares}) != len(shares):
         raise InputError(f"'{text}' names a profile twice", hint="add its shares")
-    profiles = [load_profile(locate("ranks", name).path) for name, _ in shares]
+    profiles = [load_profile(locate("ranks", name).path, keep=True, confidence=confidence) for name, _ in shares]
     rules = stated(profiles, "rule")
     if len(rules) > 1:
         raise differs("rule", rules, hint="mix what ran alike: a plan is for one rule")
-    parts = tuple(_part(profile, share, confidence) for profile, (_, share) in zip(profiles, shares, strict=True))
+    parts = tuple(_part(profile, share) for profile, (_, share) in zip(profiles, shares, strict=True))
     combined = hashlib.sha256("".join(part.profile.sha256 for part in parts).encode()).hexdigest()
     kinds = " + ".join(dict.fromkeys(part.profile.kind for part in parts))
-    return Evidence(parts=parts), Source(name=text, reference=text, sha256=combined, facts=(("evidence", kinds),))
+    return Traffic(parts=parts), Source(name=text, reference=text, sha256=combined, facts=(("evidence", kinds),))
 
 
 def _share(item: str) -> tuple[str, float]:
@@ -236,26 +235,8 @@ def _share(item: str) -> tuple[str, float]:
     return name, share
 
 
-def _part(profile: RankProfile, weight: float, confidence: bool) -> Part:
-    trace = profile.trace
-    if isinstance(trace, TraceFile) and not {"doc_id", "pos"} <= set(trace.arrays()):
-        trace = None  # counts without documents
-    loaded = None if trace is None else load_trace(trace, confidence=confidence)
-    return Part(name=profile.name, weight=weight, profile=profile, trace=loaded)
-
-
-def load_trace(source: TraceSource, *, confidence: bool) -> Trace:
-    """A trace in memory, with the drafter's confidence if that is asked for and was recorded.
-
-    Raises:
-        InputError: the file cannot be read, or is no trace.
-    """
-    if not confidence or (isinstance(source, TraceFile) and "topk_prob" not in source.arrays()):
-        return source.load()
-    try:
-        return source.load(confidence=True)
-    except FileFormatError:  # shards without the drafter's confidence
-        return source.load()
+def _part(profile: RankProfile, weight: float) -> Part:
+    return Part(name=profile.name, weight=weight, profile=profile, trace=profile.trace)
 
 
 def inputs_of(plan: Plan, *, ranks: str | None = None, confidence: bool = False) -> Inputs:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from treeopt.acceptance.intervals import Interval
-from treeopt.acceptance.traffic import Evidence
+from treeopt.acceptance.traffic import Traffic
 from treeopt.cost import break_even_batch
 from treeopt.cost.step_cost import StepCost
 from treeopt.plan.bucket import Alternative, Bucket, EngineLoss, Estimate
@@ -25,7 +25,7 @@ from treeopt.planner.reasons import (
 )
 from treeopt.planner.sensitivity import cost_sensitivity
 from treeopt.solve.fixed_point import Settled, held_out_tokens, settled_search
-from treeopt.solve.problem import Question
+from treeopt.solve.problem import Problem
 from treeopt.solve.result import Priced
 from treeopt.version import VERSION
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def make_plan(
-    question: Question,
+    question: Problem,
     inputs: Inputs,
     *,
     command: str,
@@ -45,7 +45,7 @@ def make_plan(
 ) -> Plan:
     """Search, and put the answer with its evidence into a plan.
 
-    `contexts` are searched one after the other, in place of the question's own (see `Question.over`). `command` is
+    `contexts` are searched one after the other, in place of the question's own (see `Problem.over`). `command` is
     recorded in the plan; `seed` is that of the bootstrap behind the intervals. With `held_out` that share of the
     documents does not take part in the search, and every bucket tells its E on them. With a `target` the trees are
     the best that an engine can load, and every bucket tells what that costs.
@@ -91,7 +91,7 @@ def make_plan(
         objective=question.objective.value,
         limits=settled[0].question.limits,
         budget_tokens=question.budget_tokens,
-        latency=question.latency,
+        latency=question.time_limit,
         cost=inputs.cost_source,
         engine=None if target is None else _engine(target, found),
         buckets=buckets,
@@ -135,9 +135,9 @@ def alternative(option: Priced, best: Priced) -> Alternative:
 
 def _bucket(
     settled: Settled,
-    evidence: Evidence,
+    evidence: Traffic,
     cost: StepCost,
-    judge: Evidence | None,
+    judge: Traffic | None,
     seed: int,
     restricted: Restricted | None,
 ) -> Bucket:
@@ -156,7 +156,7 @@ def _bucket(
         held_out_tokens=None if judge is None else _estimate(*held_out_tokens(choice.draft, judge, seed=seed), 1.0),
         step_time_s=choice.best.step_time_s,
         time_per_token=settled.time_per_token,
-        meets_limit=choice.meets_limit if question.latency.limits else None,
+        meets_limit=choice.meets_limit if question.time_limit.limits else None,
         tokens_per_s=choice.best.tokens_per_s,
         speedup_at_min=choice.speedup_at_min,
         speedup=_estimate(choice.speedup, tokens, choice.break_even_tokens),
@@ -178,7 +178,7 @@ def _bucket(
                 *misjudged(sensitivity),
             ]
         ),
-        dynamic=choice.triple,
+        dynamic=choice.dynamic,
         engine_loss=None if restricted is None else _engine_loss(settled, restricted),
     )
 

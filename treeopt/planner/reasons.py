@@ -8,14 +8,13 @@ from typing import Final, Protocol, runtime_checkable
 
 from treeopt.cost import break_even_batch
 from treeopt.cost.step_cost import StepCost
+from treeopt.draft_family import ANY_TREE, Chains
 from treeopt.plan.bucket import CostSensitivity
 from treeopt.solve.buckets import batches_in_words
-from treeopt.solve.families import ANY_TREE, Chains
 from treeopt.solve.fixed_point import Settled
-from treeopt.solve.latency import Latency
-from treeopt.solve.problem import Objective
+from treeopt.solve.problem import TIE, Objective
 from treeopt.solve.result import Choice
-from treeopt.solve.scores import TIE
+from treeopt.solve.time_limit import TimeLimit
 
 # A note names so many buckets.
 _NAMED: Final = 8
@@ -45,7 +44,7 @@ def _range(settled: Settled, *, with_context: bool) -> str:
 
 def within_limits(settled: Sequence[Settled]) -> list[str]:
     """The largest listed batch size within the limits on the time per token, for every range of contexts."""
-    limit = settled[0].question.latency
+    limit = settled[0].question.time_limit
     if not limit.limits:
         return []
     notes = []
@@ -66,13 +65,13 @@ def within_limits(settled: Sequence[Settled]) -> list[str]:
 
 def _documents_words(settled: Settled) -> str:
     """That real documents wait longer than the limit on the 99th percentile, which takes steps as independent."""
-    limit_s, documents_s = settled.question.latency.max_p99_s, settled.time_per_token.documents_p99_s
+    limit_s, documents_s = settled.question.time_limit.max_p99_s, settled.time_per_token.documents_p99_s
     if limit_s is None or documents_s is None or documents_s <= limit_s:
         return ""
     return f"; that takes steps as independent, 1 % of these documents wait {documents_s * 1e3:.2f} ms and more"
 
 
-def _limit_words(limit: Latency) -> str:
+def _limit_words(limit: TimeLimit) -> str:
     words = [f"{limit.max_mean_s * 1e3:g} ms per token on average"] if limit.max_mean_s is not None else []
     words += [f"{limit.max_p99_s * 1e3:g} ms for 99 % of requests"] if limit.max_p99_s is not None else []
     return " and ".join(words)
@@ -117,14 +116,14 @@ def optimality(settled: Settled) -> str:
     """Whether the choice is the best one, or by how much another could be better."""
     choice = settled.choice
     more = "faster by more" if choice.meets_limit else "quicker per token by more"
-    among = "" if settled.question.shape == ANY_TREE else " within the engine's limits"
+    among = "" if settled.question.family == ANY_TREE else " within the engine's limits"
     if len(settled.question.ends) > 1 and choice.sharing_loss > TIE:
         gain = (1.0 + choice.gap) / (1.0 - choice.sharing_loss) - 1.0
         return f"gap {gain:.2%}: at neither end of the range is another tree{among} {more}"
     if choice.gap == 0.0:
         return f"exact{among}"
     bound = "bounded by the best E of each size at its narrowest"
-    if settled.question.latency.max_p99_s is not None:
+    if settled.question.time_limit.max_p99_s is not None:
         bound += " and by the mean of its time per token"
     return f"gap {choice.gap:.2%}: no tree is {more}, {bound}"
 
@@ -133,7 +132,7 @@ def over_limit(settled: Settled) -> list[str]:
     """That nothing stays within the limits, if so."""
     if settled.choice.meets_limit:
         return []
-    time, limit = settled.time_per_token, _limit_words(settled.question.latency)
+    time, limit = settled.time_per_token, _limit_words(settled.question.time_limit)
     if len(settled.question.ends) > 1:
         return [
             f"nothing was found within {limit} at both ends of this range: this one loses least there, "
@@ -196,7 +195,7 @@ def reason(settled: Settled, ridge_tokens: float, depth: int, *, one_for_all: bo
     if choice.best.depth == depth and question.limits.max_depth != depth:
         parts.append(f"the evidence ends at depth {depth}: a deeper tree may gain more")
     chain_loss = 1.0 - choice.chain.tokens_per_s / best.tokens_per_s
-    if isinstance(question.shape, Chains):
+    if isinstance(question.family, Chains):
         return parts
     if question.objective is Objective.THROUGHPUT and choice.chain.nodes == best.nodes:
         parts.append("the best tree is a chain")

@@ -7,16 +7,15 @@ from pathlib import Path
 
 from treeopt.acceptance.dynamic import dynamic_gain
 from treeopt.acceptance.dynamic_trace import TraceValues
-from treeopt.acceptance.dynamic_tree import Triple, TripleLimits
+from treeopt.acceptance.dynamic_tree import DynamicTreeCaps
 from treeopt.acceptance.intervals import tokens_interval
+from treeopt.acceptance.loading import read_trace
 from treeopt.acceptance.replay import Replay, replay
-from treeopt.acceptance.shards import open_trace
 from treeopt.acceptance.trace import Trace
+from treeopt.draft_family import Draft, DynamicTree
 from treeopt.errors import InputError
 from treeopt.files.documents import read_document
 from treeopt.plan.reading import is_plan, parse_plan, parse_tree
-from treeopt.planner.inputs import load_trace
-from treeopt.solve.families import Draft
 from treeopt.tree import DraftTree
 
 
@@ -79,9 +78,8 @@ def replay_file(
         InputError: a file cannot be read, the trace is too shallow for a tree, or no document is long enough.
     """
     cases = _cases(plan_or_tree, batch, context)
-    triples = any(isinstance(case.draft, Triple) for case in cases)
-    source = open_trace(trace)
-    loaded = source.load(confidence=True) if dynamic else load_trace(source, confidence=triples)
+    triples = any(isinstance(case.draft, DynamicTree) for case in cases)
+    loaded = read_trace(trace, confidence=dynamic or triples)
     rows = []
     for case in cases:
         result = _replayed(loaded, case)
@@ -109,10 +107,10 @@ def replay_file(
 
 
 def _replayed(trace: Trace, case: _Case) -> Replay:
-    if isinstance(case.draft, Triple) and trace.topk_prob is not None:
+    if isinstance(case.draft, DynamicTree) and trace.topk_prob is not None:
         steps, topk, nodes = case.draft
-        values = TraceValues(trace=trace, limits=TripleLimits(steps=steps, topk=topk, nodes=nodes))
-        if values.limits.steps == steps and values.limits.topk == topk:
+        values = TraceValues(trace=trace, limits=DynamicTreeCaps(num_steps=steps, topk=topk, num_draft_tokens=nodes))
+        if values.limits.num_steps == steps and values.limits.topk == topk:
             return values.replay(case.draft)
     return replay(trace, case.tree)
 

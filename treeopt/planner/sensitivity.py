@@ -14,9 +14,9 @@ import numpy as np
 from treeopt.acceptance.model import PathModel, expected_tokens, path_probabilities
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.terms import StepTerms, Term, TermError
+from treeopt.draft_family import DynamicTrees
 from treeopt.plan.bucket import CostSensitivity, Misjudged, TermSensitivity
-from treeopt.solve.families import Triples
-from treeopt.solve.problem import Objective, Point, Question
+from treeopt.solve.problem import Objective, Point, Problem
 from treeopt.solve.result import Choice
 from treeopt.solve.scores import Space
 from treeopt.solve.search import price_tree
@@ -59,7 +59,7 @@ def step_terms(cost: TermedCost, tree: DraftTree, point: Point) -> StepTerms:
     return cost.terms(batch=point.batch, nodes=len(tree), depth=tree.depth, widths=widths, context=point.context)
 
 
-def cost_sensitivity(choice: Choice, question: Question, ranks: PathModel, cost: StepCost) -> CostSensitivity | None:
+def cost_sensitivity(choice: Choice, question: Problem, ranks: PathModel, cost: StepCost) -> CostSensitivity | None:
     """What errors of the step time would change about a choice, at its largest batch and context.
 
     None where the step time does not come in terms, and for dynamic trees. Under the objective `length` step times
@@ -71,7 +71,7 @@ def cost_sensitivity(choice: Choice, question: Question, ranks: PathModel, cost:
         ranks: f at the choice's draft starts.
         cost: the price.
     """
-    if not isinstance(cost, TermedCost) or isinstance(question.shape, Triples):
+    if not isinstance(cost, TermedCost) or isinstance(question.family, DynamicTrees):
         return None
     point = question.ends[-1]
     ours, plain = _rival(choice.tree, ranks, cost, point), _rival(PLAIN, ranks, cost, point)
@@ -92,7 +92,7 @@ def cost_sensitivity(choice: Choice, question: Question, ranks: PathModel, cost:
 
 
 def _judged(
-    terms: list[TermSensitivity], choice: Choice, question: Question, ranks: PathModel, cost: TermedCost
+    terms: list[TermSensitivity], choice: Choice, question: Problem, ranks: PathModel, cost: TermedCost
 ) -> tuple[list[TermSensitivity], list[Misjudged]]:
     """The terms with flips and regrets, and the errors that cost something."""
     point, errors = question.ends[-1], {e.term.value: e.p90 for e in cost.error_p90() if e.p90 is not None}

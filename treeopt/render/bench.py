@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from treeopt.bench.result import Cell, Promise, Result
+from treeopt.bench.result import BenchCell, BenchResult, Promise
 from treeopt.plan.bucket import Estimate
 from treeopt.planner.compare import Verdict
 from treeopt.render.text import Column, estimate, gain, ms, rate, tables
@@ -15,7 +15,7 @@ from treeopt.render.text import Column, estimate, gain, ms, rate, tables
 _WORDS = {Verdict.BETTER: "faster", Verdict.TIE: "as fast", Verdict.WORSE: "slower"}
 
 
-def bench_heading(found: Result) -> Text:
+def bench_heading(found: BenchResult) -> Text:
     """What ran and what predicted it, in two lines."""
     said = dict(found.setting)
     text = Text()
@@ -28,7 +28,7 @@ def bench_heading(found: Result) -> Text:
     return text
 
 
-def cell_table(found: Result, width: int) -> RenderableType:
+def cell_table(found: BenchResult, width: int) -> RenderableType:
     """E, step time and tokens/s of every way at every batch size."""
     cells = found.cells
     return tables(
@@ -55,7 +55,7 @@ def cell_table(found: Result, width: int) -> RenderableType:
     )
 
 
-def residual_table(found: Result, width: int) -> RenderableType:
+def residual_table(found: BenchResult, width: int) -> RenderableType:
     """Where measured tokens/s differ from the predicted, in logarithms: the first two columns sum to the third."""
     parts = [cell.residual for cell in found.cells]
     return tables(
@@ -70,12 +70,12 @@ def residual_table(found: Result, width: int) -> RenderableType:
     )
 
 
-def _keys(cells: Sequence[Cell]) -> list[Column]:
+def _keys(cells: Sequence[BenchCell]) -> list[Column]:
     ways = Column(name="way", cells=[cell.way.name for cell in cells], is_text=True)
     return [Column(name="batch", cells=[str(cell.batch) for cell in cells]), ways]
 
 
-def promise_lines(found: Result) -> Text:
+def promise_lines(found: BenchResult) -> Text:
     """One sentence per alternative and batch size."""
     return Text("\n").join(_promise(promise) for promise in found.promises)
 
@@ -96,7 +96,7 @@ def _promise(promise: Promise) -> Text:
     return text.append(f"; predicted {_WORDS[predicted.verdict]}: {foretold}")
 
 
-def _agree(cell: Cell) -> str:
+def _agree(cell: BenchCell) -> str:
     return "no interval" if cell.tokens_agree is None else "yes" if cell.tokens_agree else "no"
 
 

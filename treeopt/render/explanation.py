@@ -13,7 +13,7 @@ from treeopt.plan.bucket import CostSensitivity
 from treeopt.planner.explain import Addition, Explanation
 from treeopt.render.plans import WIDE
 from treeopt.render.text import percent, plain_table, rate, words
-from treeopt.solve.scores import TIE
+from treeopt.solve.problem import TIE
 
 # Longer trees show their first and last nodes.
 _SHOWN: Final = 24

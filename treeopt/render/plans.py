@@ -144,7 +144,7 @@ def _shape(bucket: Bucket) -> str:
     """The draft in a table's cell."""
     if bucket.dynamic is None:
         return f"{len(bucket.tree)} nodes"
-    return f"{bucket.dynamic.nodes} of ({bucket.dynamic.steps}, {bucket.dynamic.topk})"
+    return f"{bucket.dynamic.num_draft_tokens} of ({bucket.dynamic.num_steps}, {bucket.dynamic.topk})"
 
 
 def _words(bucket: Bucket) -> str:

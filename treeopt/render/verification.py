@@ -8,10 +8,10 @@ from rich.text import Text
 
 from treeopt.render.text import Column, plain_table, tables
 from treeopt.verify.checks import Check
-from treeopt.verify.verify import Diagnosis, TreeReport, Verification
+from treeopt.verify.verify import Diagnosis, TreeReport, VerificationReport
 
 
-def verification_heading(found: Verification) -> Text:
+def verification_heading(found: VerificationReport) -> Text:
     """What was verified and with what, in two lines."""
     text = Text()
     text.append(found.model, style="bold").append(f", {found.dtype} on {found.device}; attention: {found.attention}\n")
@@ -20,7 +20,7 @@ def verification_heading(found: Verification) -> Text:
     return text
 
 
-def verification_table(found: Verification, width: int) -> RenderableType:
+def verification_table(found: VerificationReport, width: int) -> RenderableType:
     """One line per check: over all trees, the worst error beside what is allowed."""
     checks = range(len(found.trees[0].checks))
     worst = [max(found.trees, key=lambda tree: _severity(tree.checks[i])) for i in checks]
@@ -43,7 +43,7 @@ def verification_table(found: Verification, width: int) -> RenderableType:
     )
 
 
-def tree_table(found: Verification) -> Table:
+def tree_table(found: VerificationReport) -> Table:
     """The trees that were verified."""
     table = plain_table("tree of", "nodes", "depth", "checks passed")
     for tree in found.trees:

@@ -9,7 +9,6 @@ among the paths of at most D tokens; the trees of one depth cap are nested, one 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -17,46 +16,11 @@ import numpy.typing as npt
 
 from treeopt.acceptance.model import PathModel
 from treeopt.arrays import FloatArray, IntArray
-from treeopt.errors import SearchError
+from treeopt.solve.problem import Limits
 from treeopt.tree import DraftTree
-
-MAX_NODES = 4096  # far more than pays anywhere
 
 # More nodes than this are not listed: an answer with a gap beats one that takes minutes.
 MAX_CANDIDATES = 4000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Caps on the trees that may be chosen; None leaves the evidence's own cap.
-
-    `max_nodes` counts the root, as N does. `max_children` is the number of children of one node, `max_ranks` the
-    number of guesses the drafter lists (ranks 0 to max_ranks - 1).
-
-    Raises:
-        SearchError: a cap below 1 (a depth below 0), or more than `MAX_NODES` nodes.
-    """
-
-    max_nodes: int = 64
-    max_depth: int | None = None
-    max_children: int | None = None
-    max_ranks: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, value, low in (
-            ("max-nodes", self.max_nodes, 1),
-            ("max-depth", self.max_depth, 0),
-            ("max-children", self.max_children, 1),
-            ("max-ranks", self.max_ranks, 1),
-        ):
-            if value is not None and value < low:
-                raise SearchError(f"--{name} {value} leaves no tree", hint=f"give {low} or more")
-        if self.max_nodes > MAX_NODES:
-            raise SearchError(f"--max-nodes {self.max_nodes} is out of range", hint=f"give {MAX_NODES} or fewer")
-
-    def depth_for(self, model: PathModel) -> int:
-        """The deepest level that both the caps and the evidence allow."""
-        return model.depth if self.max_depth is None else min(self.max_depth, model.depth)
 
 
 class Level(NamedTuple):

@@ -10,12 +10,11 @@ from typing import Annotated, ClassVar, Final, NamedTuple
 
 import numpy as np
 
-from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.answer import Estimate, Span
 from treeopt.arrays import FloatArray
+from treeopt.draft_family import Draft, DynamicTree
 from treeopt.files.typed import Between, Count, Group, Key, NotNegative, Positive, Share, Whole
-from treeopt.solve.families import Draft
-from treeopt.solve.latency import TimePerToken
+from treeopt.solve.time_limit import TimePerToken
 from treeopt.tree import DraftTree
 
 
@@ -141,12 +140,12 @@ class Optimality(NamedTuple):
 
 def nodes_of(draft: Draft) -> int:
     """N of a draft, the root included: of a chain of 4 tokens 5."""
-    return len(draft) if isinstance(draft, DraftTree) else draft.nodes
+    return len(draft) if isinstance(draft, DraftTree) else draft.num_draft_tokens
 
 
 def depth_of(draft: Draft) -> int:
     """D of a draft, its drafter passes."""
-    return draft.depth if isinstance(draft, DraftTree) else draft.steps
+    return draft.depth if isinstance(draft, DraftTree) else draft.num_steps
 
 
 # Numbers of six digits, multiplied: what follows from three of them is off by this share at most.
@@ -183,7 +182,7 @@ class Bucket:
     batch: Annotated[Span, Between(1)]
     context: Annotated[Span, Between(0)]
     tree: Annotated[DraftTree, Key("paths")]
-    dynamic: Triple | None = None
+    dynamic: DynamicTree | None = None
     acceptance_length: Estimate
     tokens_per_s: Estimate
     speedup: Estimate | None

@@ -11,9 +11,9 @@ import numpy as np
 from treeopt.acceptance.model import PathModel, expected_tokens, path_probabilities
 from treeopt.arrays import FloatArray, IntArray
 from treeopt.cost.step_cost import StepCost
-from treeopt.solve.best_trees import Family, Limits, nodes_above
-from treeopt.solve.families import Draft
-from treeopt.solve.problem import Point
+from treeopt.draft_family import Draft
+from treeopt.solve.best_trees import Family, nodes_above
+from treeopt.solve.problem import Limits, Point
 from treeopt.tree import DraftTree
 
 

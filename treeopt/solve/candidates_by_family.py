@@ -1,43 +1,44 @@
-"""The options of a question by the shape of its drafts, and the bound on what they leave out."""
+"""The options of a question by the family of its drafts, and the bound on what they leave out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from treeopt.acceptance.dynamic_tree import (
+    DynamicTreeCaps,
     ModelValues,
-    Triple,
-    TripleLimits,
-    TripleValues,
+    ValuedModel,
     dynamic_tree_shape,
-    triple_widths,
+    dynamic_tree_widths,
 )
-from treeopt.acceptance.model import ModelOver, PathModel
+from treeopt.acceptance.model import PathModel
 from treeopt.arrays import IntArray
+from treeopt.draft_family import (
+    Chains,
+    Draft,
+    DraftFamily,
+    DynamicTree,
+    DynamicTrees,
+    StaticTrees,
+    UniformTrees,
+    has_leading_parents,
+)
 from treeopt.errors import SearchError
-from treeopt.solve.best_trees import Family, Limits, allowed_ranks, best_families
+from treeopt.solve.best_trees import Family, allowed_ranks, best_families
 from treeopt.solve.bound import WIDTHS
 from treeopt.solve.candidates import Options, Sizes, chain_options, concatenate, most_chain_tokens, tree_options
 from treeopt.solve.children_cap import capped_families
-from treeopt.solve.families import Chains, Draft, Shape, Trees, Triples, UniformTrees, has_leading_parents
+from treeopt.solve.problem import Limits
 from treeopt.solve.uniform_trees import uniform_levels
 from treeopt.tree import DraftTree
 
 _PLAIN_AND_NONE: Final = Limits(max_nodes=1)
 # Few parents per depth rarely stand in the wrong order.
 _NARROW: Final = WIDTHS[:6]
-
-
-@dataclass(frozen=True)
-class ValuedModel(ModelOver):
-    """f of static trees, with the E of dynamic ones and the confidence that shapes them on average."""
-
-    values: TripleValues
-    confidence: PathModel
 
 
 class Offered(NamedTuple):
@@ -49,19 +50,21 @@ class Offered(NamedTuple):
     by_width: Callable[[Limits], Sequence[Sequence[Family]]] | None = None
 
 
-def offered(shape: Shape, ranks: PathModel, limits: Limits) -> Offered:
-    """Plain decoding, and all drafts of a shape that may be the best one.
+def offered(family: DraftFamily, ranks: PathModel, limits: Limits) -> Offered:
+    """Plain decoding, and all drafts of a family that may be the best one.
 
     Raises:
-        SearchError: limits that leave no draft of this shape.
+        SearchError: limits that leave no draft of this family.
     """
     depth = max(ranks.depth, 1)
-    if isinstance(shape, Trees):
-        return _trees(shape, ranks, limits, depth)
-    if isinstance(shape, Chains):
+    if isinstance(family, StaticTrees):
+        return _trees(family, ranks, limits, depth)
+    if isinstance(family, Chains):
         return Offered(_chains(ranks, limits, depth))
     plain = _chains(ranks, _PLAIN_AND_NONE, depth)
-    found = _uniform(shape, ranks, limits, depth) if isinstance(shape, UniformTrees) else _triples(shape, ranks, limits)
+    found = (
+        _uniform(family, ranks, limits, depth) if isinstance(family, UniformTrees) else _dynamic(family, ranks, limits)
+    )
     return Offered(concatenate([plain, found]))
 
 
@@ -72,26 +75,26 @@ def tree_of(draft: Draft, ranks: PathModel) -> DraftTree:
     return dynamic_tree_shape(ranks.confidence if isinstance(ranks, ValuedModel) else ranks, draft)
 
 
-def _trees(shape: Trees, ranks: PathModel, limits: Limits, depth: int) -> Offered:
-    cap = shape.max_expanded
-    if limits.max_children is not None and not shape.rank_gaps:
+def _trees(family: StaticTrees, ranks: PathModel, limits: Limits, depth: int) -> Offered:
+    cap = family.max_expanded
+    if limits.max_children is not None and not family.rank_gaps:
         # Children without gaps are the best ranks: so many of them is a cap on the ranks.
         limits = replace(limits, max_ranks=min(limits.max_children, limits.max_ranks or ranks.ranks), max_children=None)
     families = _families(ranks, limits, cap)
     trees = [tree_options(families, depth)]
     chains = _chains(ranks, limits, depth)
     most_of_chains = chains.expected_tokens
-    if shape.rank_gaps and not ranks.product_form:  # else no chain beats that of the top guesses
+    if family.rank_gaps and not ranks.product_form:  # else no chain beats that of the top guesses
         most_of_chains = most_chain_tokens(ranks, limits, int(chains.depth.max()))
     most = {(d + 1, d): float(E) for d, E in enumerate(most_of_chains)}
-    if shape.min_depth > 1:
-        two_deep = _two_deep(ranks, limits, depth, gaps=shape.rank_gaps)
+    if family.min_depth > 1:
+        two_deep = _two_deep(ranks, limits, depth, gaps=family.rank_gaps)
         trees.append(two_deep)
         most |= {(int(n), 2): float(E) for n, E in zip(two_deep.nodes, two_deep.expected_tokens, strict=True)}
     options = concatenate([chains, *trees])
     free = families if cap is None or ranks.product_form else _families(ranks, limits, None)
     sizes = Sizes.of(free, depth=limits.depth_for(ranks), levels=depth, most=most)
-    if shape.leading_parents:
+    if family.leading_parents:
         return Offered(_leading(options, ranks, limits, depth), sizes)
 
     def by_width(within: Limits) -> Sequence[Sequence[Family]]:
@@ -154,7 +157,7 @@ def _small_tree(small: _Small) -> DraftTree:
 
 
 def _listed(trees: Sequence[DraftTree], tokens: Sequence[float], depth: int) -> Options:
-    """Trees one by one as options."""
+    """StaticTrees one by one as options."""
     widths = np.zeros((len(trees), depth), dtype=np.int64)
     for row, tree in zip(widths, trees, strict=True):
         row[: tree.depth] = tree.expanded_widths
@@ -185,13 +188,13 @@ def _with_leading_parents(options: Options) -> IntArray:
     return np.array(kept, dtype=np.int64)
 
 
-def _uniform(shape: UniformTrees, ranks: PathModel, limits: Limits, depth: int) -> Options:
-    blocks = list(_uniform_blocks(shape, ranks, limits, depth))
+def _uniform(family: UniformTrees, ranks: PathModel, limits: Limits, depth: int) -> Options:
+    blocks = list(_uniform_blocks(family, ranks, limits, depth))
     return concatenate(blocks) if blocks else _listed([], [], depth)
 
 
-def _uniform_blocks(shape: UniformTrees, ranks: PathModel, limits: Limits, depth: int) -> Iterator[Options]:
-    for level in uniform_levels(ranks, limits, equal_widths=shape.equal_widths):
+def _uniform_blocks(family: UniformTrees, ranks: PathModel, limits: Limits, depth: int) -> Iterator[Options]:
+    for level in uniform_levels(ranks, limits, equal_widths=family.equal_widths):
         n, d = level.widths.shape
         widths = np.zeros((n, depth), dtype=np.int64)
         widths[:, :d] = np.cumprod(
@@ -206,42 +209,49 @@ def _uniform_blocks(shape: UniformTrees, ranks: PathModel, limits: Limits, depth
         )
 
 
-def _triples(shape: Triples, ranks: PathModel, limits: Limits) -> Options:
-    """All triples that the engine accepts, in the order in which it is asked for them."""
-    wanted = triple_limits(shape, ranks, limits)
+def _dynamic(family: DynamicTrees, ranks: PathModel, limits: Limits) -> Options:
+    """All dynamic trees that the engine accepts, in the order in which it is asked for them."""
+    wanted = dynamic_tree_caps(family, ranks, limits)
     values = ranks.values if isinstance(ranks, ValuedModel) else ModelValues.of(ranks, wanted)
     reach = values.limits
-    within = TripleLimits(
-        steps=min(wanted.steps, reach.steps), topk=min(wanted.topk, reach.topk), nodes=min(wanted.nodes, reach.nodes)
+    found = list(
+        family.rule.trees(
+            num_steps=min(wanted.num_steps, reach.num_steps),
+            topk=min(wanted.topk, reach.topk),
+            num_draft_tokens=min(wanted.num_draft_tokens, reach.num_draft_tokens),
+        )
     )
-    found = list(shape.rule.triples(within))
     if not found:
-        raise SearchError(f"{shape.rule.engine} accepts no triple within {within}", hint="allow more nodes")
-    tokens_of = {(steps, topk): values.tokens(steps, topk) for steps, topk in {(t.steps, t.topk) for t in found}}
+        raise SearchError(
+            f"{family.rule.engine} accepts no dynamic tree of up to {wanted.num_steps} steps, topk {wanted.topk} and "
+            f"{wanted.num_draft_tokens} nodes",
+            hint="allow more nodes",
+        )
+    tokens_of = {(steps, topk): values.tokens(steps, topk) for steps, topk in {(t[0], t[1]) for t in found}}
     steps, topk, nodes = np.array(found, dtype=np.int64).T
-    tokens = np.array([tokens_of[t.steps, t.topk][t.nodes] for t in found])
+    tokens = np.array([tokens_of[t.num_steps, t.topk][t.num_draft_tokens] for t in found])
     return Options(
         nodes=nodes,
         depth=steps,
-        widths=triple_widths(steps, topk, levels=max(ranks.depth, 1)),
+        widths=dynamic_tree_widths(steps, topk, levels=max(ranks.depth, 1)),
         expected_tokens=tokens,
         makers=tuple(_constant(_as_chain(t)) for t in found),
     )
 
 
-def triple_limits(shape: Triples, ranks: PathModel, limits: Limits) -> TripleLimits:
-    """The triples that the question's caps and the evidence leave.
+def dynamic_tree_caps(family: DynamicTrees, ranks: PathModel, limits: Limits) -> DynamicTreeCaps:
+    """The dynamic trees that the problem's caps and the evidence leave.
 
     Raises:
         SearchError: none.
     """
-    caps = (shape.max_topk, ranks.ranks, limits.max_ranks, limits.max_children)
+    caps = (family.max_topk, ranks.ranks, limits.max_ranks, limits.max_children)
     steps, topk = limits.depth_for(ranks), min(c for c in caps if c is not None)
-    return TripleLimits(steps=steps, topk=topk, nodes=limits.max_nodes)
+    return DynamicTreeCaps(num_steps=steps, topk=topk, num_draft_tokens=limits.max_nodes)
 
 
-def _as_chain(triple: Triple) -> Draft:
-    return DraftTree.chain(triple.steps) if triple.topk == 1 else triple
+def _as_chain(tree: DynamicTree) -> Draft:
+    return DraftTree.chain(tree.num_steps) if tree.topk == 1 else tree
 
 
 def _constant(draft: Draft) -> Callable[[], Draft]:

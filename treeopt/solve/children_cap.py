@@ -18,7 +18,8 @@ import numpy as np
 
 from treeopt.acceptance.model import PathModel
 from treeopt.arrays import FloatArray, IntArray
-from treeopt.solve.best_trees import Level, Limits, nodes_above
+from treeopt.solve.best_trees import Level, nodes_above
+from treeopt.solve.problem import Limits
 from treeopt.tree import DraftTree, RankPath
 
 

@@ -14,15 +14,14 @@ from treeopt.acceptance.model import PathModel, path_probabilities
 from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.starts import settled_model
 from treeopt.acceptance.table import DepthRanks
-from treeopt.acceptance.traffic import Evidence
+from treeopt.acceptance.traffic import Traffic
 from treeopt.cost.step_cost import StepCost
-from treeopt.plan.bucket import Category
+from treeopt.draft_family import Chains, Draft, DynamicTrees
 from treeopt.solve.buckets import Sharing
-from treeopt.solve.families import Draft, Triples
-from treeopt.solve.latency import TimePerToken, documents_p99, steps_needed, time_per_token
-from treeopt.solve.problem import Objective, Point, Question
-from treeopt.solve.result import Choice, Priced
+from treeopt.solve.problem import Objective, Point, Problem
+from treeopt.solve.result import Category, Choice, Priced
 from treeopt.solve.search import search, search_with_smaller
+from treeopt.solve.time_limit import TimePerToken, documents_p99, steps_needed, time_per_token
 from treeopt.tree import DraftTree
 
 # Smaller trees within this share of the best are asked whether the trace can tell them apart, at most so many.
@@ -38,7 +37,7 @@ class Settled:
     `resolvable` is the smallest share of tokens/s between the choice and its runner-up that the documents can tell.
     """
 
-    question: Question
+    question: Problem
     choice: Choice
     tokens: Interval | None
     time_per_token: TimePerToken
@@ -46,7 +45,7 @@ class Settled:
     categories: tuple[Category, ...]
 
 
-def settled_search(question: Question, evidence: Evidence, cost: StepCost, *, seed: int = 0) -> list[Settled]:
+def settled_search(question: Problem, evidence: Traffic, cost: StepCost, *, seed: int = 0) -> list[Settled]:
     """Search all batch sizes, then settle each bucket under its own tree's draft starts.
 
     The buckets are formed under f at the draft starts of the middle batch size's tree; one that loses more by sharing
@@ -55,7 +54,7 @@ def settled_search(question: Question, evidence: Evidence, cost: StepCost, *, se
     return _Settler(question, evidence, cost, seed).all()
 
 
-def held_out_tokens(draft: Draft, evidence: Evidence, *, seed: int = 0) -> tuple[float, Interval | None]:
+def held_out_tokens(draft: Draft, evidence: Traffic, *, seed: int = 0) -> tuple[float, Interval | None]:
     """E of a draft on documents that it was not chosen on, and its interval."""
     replays = evidence.replays(draft)
     tokens = sum(part.weight * r.tokens_per_step for part, r in zip(evidence.parts, replays, strict=True))
@@ -65,7 +64,7 @@ def held_out_tokens(draft: Draft, evidence: Evidence, *, seed: int = 0) -> tuple
 class _Settler:
     """One question to one body of evidence."""
 
-    def __init__(self, question: Question, evidence: Evidence, cost: StepCost, seed: int) -> None:
+    def __init__(self, question: Problem, evidence: Traffic, cost: StepCost, seed: int) -> None:
         self.question, self.evidence, self.cost, self.seed = question, evidence, cost, seed
         self._alone: dict[Point, Choice] = {}
         self._models: dict[tuple[object, ...], PathModel] = {}
@@ -77,7 +76,7 @@ class _Settler:
         spare = min(question.sharing.max_trees or len(question.batches), len(question.batches)) - len(waiting)
         while waiting:
             own = waiting.pop(0)
-            if settled and question.longest_first:
+            if settled and isinstance(question.family, Chains) and question.family.longest_first:
                 own = _no_deeper(own, settled[0].choice.tree.depth)
             traced = evidence.depends_on_the_tree
             choice = self._settle(own) if traced else search(own, self._under(None), self.cost)[0]
@@ -89,7 +88,7 @@ class _Settler:
             settled.append(
                 Settled(
                     question=own,
-                    choice=replace(choice, meets_limit=all(map(question.latency.within, times))),
+                    choice=replace(choice, meets_limit=all(map(question.time_limit.within, times))),
                     time_per_token=times[-1],
                     tokens=_tokens_interval(choice, evidence, self.seed),
                     resolvable=_resolvable(choice, evidence, self.seed),
@@ -98,7 +97,7 @@ class _Settler:
             )
         return settled
 
-    def _buckets(self) -> list[Question]:
+    def _buckets(self) -> list[Problem]:
         """One question for every bucket, which are formed at the draft starts of the middle batch size's tree."""
         question, batches = self.question, self.question.batches
         if len(batches) == 1:
@@ -107,7 +106,7 @@ class _Settler:
         found = search(question, self._model(middle), self.cost)
         return [self._of_batches(choice.batch_min, choice.batch_max) for choice in found]
 
-    def _divided(self, own: Question) -> list[Question]:
+    def _divided(self, own: Problem) -> list[Problem]:
         """A bucket in two, where its own draft starts say that both lose least, else in the middle."""
         two = replace(own, sharing=Sharing(max_loss=0.0, max_trees=2))
         ends = [choice.batch_max for choice in search(two, self._model(own), self.cost)][:-1]
@@ -115,7 +114,7 @@ class _Settler:
         low, high = own.ranges[0][0], own.batches[-1]
         return [self._of_batches(low, end), self._of_batches(end + 1, high)]
 
-    def _of_batches(self, low: int, high: int) -> Question:
+    def _of_batches(self, low: int, high: int) -> Problem:
         """The question for one tree for the listed batch sizes from `low` to `high`."""
         listed = tuple(b for b in self.question.batches if low <= b <= high)
         one_tree = replace(self.question.sharing, max_trees=1)
@@ -128,9 +127,9 @@ class _Settler:
 
     @property
     def _dynamic(self) -> bool:
-        return isinstance(self.question.shape, Triples)
+        return isinstance(self.question.family, DynamicTrees)
 
-    def _model(self, question: Question) -> PathModel:
+    def _model(self, question: Problem) -> PathModel:
         if not self.evidence.depends_on_the_tree:
             return self._under(None)
         key = (question.ranges, question.ends)
@@ -140,7 +139,7 @@ class _Settler:
             self._models[key] = settled_model(self._under, choose, self.evidence.tokens)
         return self._models[key]
 
-    def _settle(self, question: Question) -> Choice:
+    def _settle(self, question: Problem) -> Choice:
         """The bucket's choice at its own draft starts; for one batch size the smallest that cannot be told from it."""
         model = self._model(question)
         if len(question.ends) == 1:
@@ -162,10 +161,10 @@ class _Settler:
     def _price(self, draft: Draft, point: Point) -> Priced:
         return self.evidence.price(draft, self.cost, point)
 
-    def _times(self, choice: Choice, question: Question) -> list[TimePerToken]:
+    def _times(self, choice: Choice, question: Problem) -> list[TimePerToken]:
         """The time per token at the ends of the choice's range; all of them only where a limit asks."""
-        ends = question.ends if question.latency.limits else question.ends[-1:]
-        times = [self._time(choice, end, question.latency.output_tokens) for end in ends]
+        ends = question.ends if question.time_limit.limits else question.ends[-1:]
+        times = [self._time(choice, end, question.time_limit.output_tokens) for end in ends]
         if len(self.evidence.parts) == 1 and self.evidence.can_be_replayed:
             steps = documents_p99(self.evidence.replays(choice.draft)[0])
             own_s = None if steps is None else steps * self._price(choice.draft, ends[-1]).step_time_s
@@ -174,9 +173,9 @@ class _Settler:
 
     def _time(self, choice: Choice, point: Point, output_tokens: int) -> TimePerToken:
         priced = self._price(choice.draft, point)
-        if choice.triple is None:
+        if choice.dynamic is None:
             return time_per_token(choice.tree, choice.path_probabilities, priced.step_time_s, output_tokens)
-        steps = int(steps_needed(self.evidence.lengths(choice.triple)[None], output_tokens)[0])
+        steps = int(steps_needed(self.evidence.lengths(choice.dynamic)[None], output_tokens)[0])
         mean_s = priced.step_time_s / priced.expected_tokens
         return TimePerToken(mean_s=mean_s, p99_s=steps * priced.step_time_s / output_tokens)
 
@@ -200,11 +199,11 @@ class _Settler:
         )
 
 
-def _no_deeper(question: Question, depth: int) -> Question:
+def _no_deeper(question: Problem, depth: int) -> Problem:
     return replace(question, limits=replace(question.limits, max_depth=depth))
 
 
-def _smallest_tie(settled: Choice, smaller: Sequence[Choice], evidence: Evidence, seed: int) -> Choice:
+def _smallest_tie(settled: Choice, smaller: Sequence[Choice], evidence: Traffic, seed: int) -> Choice:
     """The smallest tree whose tokens/s the documents cannot tell from the best one's (paired 95 % interval)."""
     for rival in smaller:
         difference = paired_gain(
@@ -216,7 +215,7 @@ def _smallest_tie(settled: Choice, smaller: Sequence[Choice], evidence: Evidence
 
 
 def paired_gain(
-    ours: Draft, our_time_s: float, theirs: Draft, their_time_s: float, evidence: Evidence, *, seed: int = 0
+    ours: Draft, our_time_s: float, theirs: Draft, their_time_s: float, evidence: Traffic, *, seed: int = 0
 ) -> Interval | None:
     """The 95 % interval of our tokens/s over theirs, minus 1, on the same documents; None without traces."""
     if not evidence.can_be_replayed:
@@ -225,7 +224,7 @@ def paired_gain(
     return interval_of(ratio - 1.0, evidence.documents)
 
 
-def _resolvable(choice: Choice, evidence: Evidence, seed: int) -> float | None:
+def _resolvable(choice: Choice, evidence: Traffic, seed: int) -> float | None:
     rival = choice.runner_up
     if rival is None:
         return None
@@ -234,7 +233,7 @@ def _resolvable(choice: Choice, evidence: Evidence, seed: int) -> float | None:
     return None if gain is None else gain.half_width
 
 
-def _tokens_interval(choice: Choice, evidence: Evidence, seed: int) -> Interval | None:
+def _tokens_interval(choice: Choice, evidence: Traffic, seed: int) -> Interval | None:
     """By document from traces, by draft from one table of counts, none otherwise."""
     if not choice.speculate:
         return Interval(1.0, 1.0)
@@ -246,15 +245,15 @@ def _tokens_interval(choice: Choice, evidence: Evidence, seed: int) -> Interval 
     return None
 
 
-def _categories(choice: Choice, question: Question, evidence: Evidence, cost: StepCost) -> tuple[Category, ...]:
+def _categories(choice: Choice, question: Problem, evidence: Traffic, cost: StepCost) -> tuple[Category, ...]:
     """What each category gets from the common tree, at the bucket's largest batch; nothing to tell for only one."""
     if len(evidence.parts) == 1:
         return ()
     found = []
     alone = question.at(question.ends[-1])
     for part in evidence.parts:
-        own = Evidence(parts=(replace(part, weight=1.0),))
-        dynamic = isinstance(question.shape, Triples)
+        own = Traffic(parts=(replace(part, weight=1.0),))
+        dynamic = isinstance(question.family, DynamicTrees)
         tokens = own.tokens(choice.draft)
         model = own.valued_under(choice.draft) if dynamic else own.model_under(choice.draft)
         best = search(alone, model, cost)[0].best

@@ -1,4 +1,4 @@
-"""The question that a search answers: batch sizes, context, caps, limits and aim."""
+"""The problem that a search solves: batch sizes, context, caps, limits and aim."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from treeopt.errors import InputError, UnknownNameError
-from treeopt.solve.best_trees import Limits
+from treeopt.acceptance.model import PathModel
+from treeopt.draft_family import ANY_TREE, OFF, Chains, DraftFamily, StaticTrees
+from treeopt.errors import InputError, SearchError, UnknownNameError
 from treeopt.solve.buckets import Sharing
-from treeopt.solve.families import ANY_TREE, Shape
-from treeopt.solve.latency import NO_LIMIT, Latency
-from treeopt.tree import MAX_PREFIX
+from treeopt.solve.time_limit import NO_LIMIT, TimeLimit
+from treeopt.tree import MAX_NODES, MAX_PREFIX
 
 MAX_BATCH: Final = 1_000_000
 DEFAULT_CONTEXT: Final = 2048
+# Within this share of the best tokens/s the smaller draft wins: it frees memory and forgives a wrong cost model.
+TIE: Final = 0.005
 
 
 class Objective(StrEnum):
-    """What the best tree is best at."""
+    """What the best draft is best at."""
 
     THROUGHPUT = "throughput"
     """Tokens per second of the whole batch."""
 
     LENGTH = "length"
-    """Expected tokens per step under the budget B x N."""
+    """E, tokens per step, under the budget B x N."""
 
 
 def parse_objective(text: str) -> Objective:
@@ -47,15 +49,61 @@ class Point(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class Limits:
+    """Caps on the trees that may be chosen; None leaves the evidence's own cap.
+
+    `max_nodes` counts the root, as N does. `max_children` is the number of children of one node, `max_ranks` the
+    number of guesses the drafter lists (ranks 0 to max_ranks - 1).
+
+    Raises:
+        SearchError: a cap below 1 (a depth below 0), or more than `MAX_NODES` nodes.
+    """
+
+    max_nodes: int = 64
+    max_depth: int | None = None
+    max_children: int | None = None
+    max_ranks: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, low in (
+            ("max-nodes", self.max_nodes, 1),
+            ("max-depth", self.max_depth, 0),
+            ("max-children", self.max_children, 1),
+            ("max-ranks", self.max_ranks, 1),
+        ):
+            if value is not None and value < low:
+                raise SearchError(f"--{name} {value} leaves no tree", hint=f"give {low} or more")
+        if self.max_nodes > MAX_NODES:
+            raise SearchError(f"--max-nodes {self.max_nodes} is out of range", hint=f"give {MAX_NODES} or fewer")
+
+    def depth_for(self, model: PathModel) -> int:
+        """The deepest level that both the caps and the evidence allow."""
+        return model.depth if self.max_depth is None else min(self.max_depth, model.depth)
+
+    def within(self, family: DraftFamily) -> Limits:
+        """The same, no wider and no deeper than the drafts of a family."""
+        if isinstance(family, Chains):
+            return replace(self, max_depth=_least(self.max_depth, family.max_length))
+        if isinstance(family, StaticTrees):
+            ranks, depth = _least(self.max_ranks, family.max_ranks), _least(self.max_depth, family.max_depth)
+            return replace(self, max_ranks=ranks, max_depth=depth)
+        return self
+
+
+def _least(a: int | None, b: int | None) -> int | None:
+    return min((cap for cap in (a, b) if cap is not None), default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
     """What to optimise: the batch sizes, context, caps and aim.
 
     Each batch size answers for those above the previous one, and is judged at both ends of that range; the first
-    answers from `first_batch` on (default: for itself). The same tree serves the contexts from `first_context`
+    answers from `first_batch` on (default: for itself). The same draft serves the contexts from `first_context`
     (default: `context`) to `context` and is judged at both ends of those too.
-    `budget_tokens` caps B x N; under `length` it defaults to the ridge. `latency` caps the time per token.
-    `sharing` says how much a batch size may lose by sharing its neighbour's tree. `shape` is what may be drafted;
-    without `may_be_off` something must be, and with `longest_first` no range drafts deeper than the first one.
+    `budget_tokens` caps B x N; under `length` it defaults to the ridge. `time_limit` caps the time per token.
+    `sharing` says how much a batch size may lose by sharing its neighbour's draft. `family` is what may be drafted;
+    without `may_be_off` something must be.
 
     Raises:
         InputError: no batch, a batch below 1, a context below 0, or a budget below 1.
@@ -68,11 +116,20 @@ class Question:
     limits: Limits = Limits()
     objective: Objective = Objective.THROUGHPUT
     budget_tokens: float | None = None
-    latency: Latency = NO_LIMIT
+    time_limit: TimeLimit = NO_LIMIT
     sharing: Sharing = Sharing()
-    shape: Shape = ANY_TREE
+    family: DraftFamily = ANY_TREE
     may_be_off: bool = True
-    longest_first: bool = False
+
+    @property
+    def caps(self) -> Limits:
+        """The limits, and those of the family."""
+        return self.limits.within(self.family)
+
+    @property
+    def off_is_allowed(self) -> bool:
+        """Whether plain decoding may be the answer."""
+        return self.may_be_off and self.family.refusal(OFF) is None
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
@@ -92,12 +149,12 @@ class Question:
         corners = [Point(b, c) for c in (self.context_min, self.context) for b in (low, high)]
         return tuple(dict.fromkeys(corners))
 
-    def at(self, point: Point) -> Question:
-        """The same question for one batch size and context."""
+    def at(self, point: Point) -> Problem:
+        """The same problem for one batch size and context."""
         return replace(self, batches=(point.batch,), first_batch=None, context=point.context, first_context=None)
 
-    def over(self, contexts: Sequence[int]) -> tuple[Question, ...]:
-        """One question per range of contexts: a listed one answers for those above the previous one.
+    def over(self, contexts: Sequence[int]) -> tuple[Problem, ...]:
+        """One problem per range of contexts: a listed one answers for those above the previous one.
 
         Raises:
             InputError: contexts that do not rise or are out of range.

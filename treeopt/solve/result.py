@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.arrays import FloatArray
-from treeopt.solve.families import Draft
+from treeopt.draft_family import Draft, DynamicTree
 from treeopt.tree import DraftTree
 
 
@@ -38,7 +37,7 @@ class Choice:
     `sharing_loss` is the most that any batch size of the bucket loses against its own best tree. Where no tree stays
     within the limits on the time per token at both ends, `meets_limit` is false: for one batch size the tree is the one
     that exceeds them least, for several it loses least at the worst end.
-    Of a dynamic tree, `triple`, `tree` is the one that it builds on average confidence.
+    Of a dynamic tree, `dynamic`, `tree` is the one that it builds on average confidence.
     """
 
     batch_min: int
@@ -53,12 +52,12 @@ class Choice:
     sharing_loss: float
     gap: float
     meets_limit: bool = True
-    triple: Triple | None = None
+    dynamic: DynamicTree | None = None
 
     @property
     def draft(self) -> Draft:
         """What is drafted."""
-        return self.tree if self.triple is None else self.triple
+        return self.tree if self.dynamic is None else self.dynamic
 
     @property
     def speculate(self) -> bool:
@@ -84,3 +83,13 @@ class Choice:
     def tokens_per_step(self) -> int:
         """B x N."""
         return self.batch_max * self.best.nodes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Category:
+    """What a bucket's tree does for one kind of traffic: its E, and the share it loses against its own best tree."""
+
+    name: str
+    weight: float
+    expected_tokens: float
+    loss: float

@@ -9,65 +9,67 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from treeopt.acceptance.model import PathModel, path_probabilities
+from treeopt.acceptance.model import PathModel, exact_lengths, path_probabilities
 from treeopt.arrays import BoolArray, FloatArray, IntArray
 from treeopt.cost.step_cost import StepCost
+from treeopt.draft_family import Chains, StaticTrees
 from treeopt.errors import SearchError
-from treeopt.solve.best_trees import Family, Limits
+from treeopt.solve.best_trees import Family
 from treeopt.solve.bound import Ideal, narrowest, split_by_width
 from treeopt.solve.buckets import Bucket, share
 from treeopt.solve.candidates import Options, Sizes, concatenate, tree_options
 from treeopt.solve.candidates_by_family import offered, tree_of
-from treeopt.solve.families import Trees
-from treeopt.solve.latency import accepted_lengths, most_steps, steps_needed
-from treeopt.solve.problem import Objective, Point, Question
+from treeopt.solve.problem import TIE, Limits, Objective, Point, Problem
 from treeopt.solve.result import Choice, Priced, RunnerUp
+from treeopt.solve.time_limit import most_steps, steps_needed
 from treeopt.tree import DraftTree
 
-# Within this share of the best tokens/s the smaller tree wins: it frees memory and forgives a wrong cost model.
-TIE: Final = 0.005
 # Under a limit on the 99th percentile, options within this share of the best one are judged exactly, so many at a time.
 _COUNTED: Final = 0.05
 _COUNTED_AT_ONCE: Final = 8
 
 
 class _Most(NamedTuple):
-    """`[points, ...]` what no tree exceeds: the objective within all limits, and the room under the latency limits."""
+    """`[points, ...]` what no tree exceeds: the objective within all limits, and the headroom under time limits."""
 
     value: FloatArray
-    room: FloatArray
+    headroom: FloatArray
 
 
 class Space:
     """The options, their prices and the bound on every better one, for one question.
 
-    `value [points, options]` is the objective, -inf where a limit forbids the option; `room` is that of
-    `Latency.room`, -inf where something else forbids it. Points are the ends of all ranges of batch sizes at both ends
-    of the contexts.
+    `value [points, options]` is the objective, -inf where a limit forbids the option; `headroom` is that of
+    `TimeLimit.headroom`, -inf where something else forbids it. Points are the ends of all ranges of batch sizes at
+    both ends of the contexts.
 
     Raises:
         SearchError: the limits leave nothing at some batch size.
     """
 
-    def __init__(self, question: Question, ranks: PathModel, cost: StepCost) -> None:
+    def __init__(self, question: Problem, ranks: PathModel, cost: StepCost) -> None:
         self.question, self.ranks, self.cost = question, ranks, cost
         sizes = sorted({size for ends in question.ranges for size in ends})
         contexts = sorted({question.context_min, question.context})
         self.points = [Point(b, c) for c in contexts for b in sizes]
         self._row = {point: row for row, point in enumerate(self.points)}
-        found = offered(question.shape, ranks, question.limits)
+        found = offered(question.family, ranks, question.caps)
         self.options = found.options
         self._check()
         self._price()
         self.bound = self._bound(found.sizes)
-        timed = question.objective is Objective.THROUGHPUT or question.latency.limits
+        timed = question.objective is Objective.THROUGHPUT or question.time_limit.limits
         if timed and found.sizes is not None and found.by_width is not None and (self._open > TIE).any():
             self._narrow(found.sizes, found.by_width)
 
     def choices(self) -> list[Choice]:
         """The answer for every bucket."""
         loss, met = self._loss_and_met()
-        buckets = self._longest_first(loss, met) if self.question.longest_first else self._shared(loss, met)
+        buckets = (
+            self._longest_first(loss, met)
+            if isinstance(self.question.family, Chains) and self.question.family.longest_first
+            else self._shared(loss, met)
+        )
         return [self._choice(bucket, bool(met[bucket.first : bucket.last + 1].all())) for bucket in buckets]
 
     def _shared(self, loss: FloatArray, met: BoolArray) -> list[Bucket]:
@@ -120,7 +122,7 @@ class Space:
         self.time_s = self.options.times_s(self.cost, self.points)
         self._unlimited = self._objective(self.options.expected_tokens, self.time_s, self.points)
         self._steps = self._needed_steps(self._unlimited)
-        self.value, self.room = self._allowed(self._unlimited, self.time_s, self.points)
+        self.value, self.headroom = self._allowed(self._unlimited, self.time_s, self.points)
 
     def _needed_steps(self, value: FloatArray) -> FloatArray:
         """`[options]` steps that 99 % of requests need, or more where that decides nothing; 1 without such a limit.
@@ -128,26 +130,26 @@ class Space:
         Counting them takes most of a search. At each point the options of most `value [points, options]` that may be
         within the limits come first, until the best that are within are known; where none is, those that come closest.
         """
-        latency, tokens, depth = self.question.latency, self.options.expected_tokens, self.options.depth
+        latency, tokens, depth = self.question.time_limit, self.options.expected_tokens, self.options.depth
         if latency.max_p99_s is None:
             return np.ones(len(tokens))
-        most = latency.most_room(tokens, self.time_s)
+        most = latency.most_headroom(tokens, self.time_s)
         most[self._forbidden(self.options, self.points)] = -np.inf
         steps = most_steps(tokens, depth, latency.output_tokens)
         known = np.zeros(len(tokens), dtype=np.bool_)
         asked = np.flatnonzero(self.options.nodes == depth + 1)  # the best chain is told beside every answer
         while len(asked):
             steps[asked], known[asked] = self._count_steps(asked), True
-            room = np.where(np.isfinite(most), latency.room(tokens, self.time_s, steps), -np.inf)
-            asked = self._undecided(value, room, np.where(known, room, most), known)
+            headroom = np.where(np.isfinite(most), latency.headroom(tokens, self.time_s, steps), -np.inf)
+            asked = self._undecided(value, headroom, np.where(known, headroom, most), known)
         return steps
 
-    def _undecided(self, value: FloatArray, room: FloatArray, most: FloatArray, known: BoolArray) -> IntArray:
+    def _undecided(self, value: FloatArray, headroom: FloatArray, most: FloatArray, known: BoolArray) -> IntArray:
         """`[n]` options to count next: a few of each point that may be as good as the best one known there."""
         margin = max(_COUNTED, self.question.sharing.max_loss)
-        best = np.where(room >= 1.0, value, -np.inf).max(axis=1, keepdims=True)
-        closest = room.max(axis=1, keepdims=True)
-        better = (most >= 1.0) & (room < 1.0) & (value >= best * (1.0 - margin))
+        best = np.where(headroom >= 1.0, value, -np.inf).max(axis=1, keepdims=True)
+        closest = headroom.max(axis=1, keepdims=True)
+        better = (most >= 1.0) & (headroom < 1.0) & (value >= best * (1.0 - margin))
         closer = (best == -np.inf) & ~better.any(axis=1, keepdims=True) & (most >= closest * (1.0 - margin))
         score = np.where(~known & (better | closer), np.where(better, value, most), -np.inf)
         first = np.argsort(-score, axis=1, kind="stable")[:, :_COUNTED_AT_ONCE]
@@ -161,8 +163,8 @@ class Space:
         lengths = np.zeros((len(trees), together.depth + 1))
         for row, tree in zip(lengths, trees, strict=True):
             f = np.array([f_of[path] for path in tree.nodes])
-            row[: tree.depth + 1] = accepted_lengths(tree, f)
-        return steps_needed(lengths, self.question.latency.output_tokens)
+            row[: tree.depth + 1] = exact_lengths(tree, f)
+        return steps_needed(lengths, self.question.time_limit.output_tokens)
 
     def _objective(self, tokens: FloatArray, time_s: FloatArray, points: Sequence[Point]) -> FloatArray:
         if self.question.objective is Objective.LENGTH:
@@ -170,9 +172,9 @@ class Space:
         return np.asarray(_batches(points) * tokens / time_s)
 
     def _allowed(self, value: FloatArray, time_s: FloatArray, points: Sequence[Point]) -> tuple[FloatArray, FloatArray]:
-        room = self.question.latency.room(self.options.expected_tokens, time_s, self._steps)
-        room[self._forbidden(self.options, points)] = -np.inf
-        return np.where(room >= 1.0, value, -np.inf), room
+        headroom = self.question.time_limit.headroom(self.options.expected_tokens, time_s, self._steps)
+        headroom[self._forbidden(self.options, points)] = -np.inf
+        return np.where(headroom >= 1.0, value, -np.inf), headroom
 
     def _check(self) -> None:
         allowed = ~self._forbidden(self.options, self.points)
@@ -189,20 +191,20 @@ class Space:
         budget = question.budget_tokens
         if budget is None:
             budget = self.cost.ridge_tokens if question.objective is Objective.LENGTH else np.inf
-        shallow = question.shape.min_depth if isinstance(question.shape, Trees) else 0
-        wrong = np.where(drafts, options.depth < shallow, not question.may_be_off)
+        shallow = question.family.min_depth if isinstance(question.family, StaticTrees) else 0
+        wrong = np.where(drafts, options.depth < shallow, not question.off_is_allowed)
         return np.asarray((_batches(points) * options.nodes > budget) & drafts | wrong)
 
     def _loss_and_met(self) -> tuple[FloatArray, BoolArray]:
         """`[ranges, C]` what each option loses against the best one, at the worst end of each range, and `[ranges]`
         whether some option stays within the latency limits at all ends.
 
-        At a point where nothing stays within them the loss is that of the room; where something does, options that do
-        not count as losing all and, beyond that, what they exceed.
+        At a point where nothing stays within them the loss is that of the headroom; where something does, options
+        that do not count as losing all and, beyond that, what they exceed.
         """
-        best, most = self.value.max(axis=1, keepdims=True), self.room.max(axis=1, keepdims=True)
+        best, most = self.value.max(axis=1, keepdims=True), self.headroom.max(axis=1, keepdims=True)
         within, possible = np.isfinite(self.value), np.isfinite(best)
-        over = np.where(possible, 2.0 - self.room, 1.0 - self.room / np.where(possible, 1.0, most))
+        over = np.where(possible, 2.0 - self.headroom, 1.0 - self.headroom / np.where(possible, 1.0, most))
         loss = np.where(within, 1.0 - self.value / np.where(possible, best, 1.0), over)
         met = reduce(np.logical_and, within[self._corners]).any(axis=1)
         return np.asarray(reduce(np.maximum, loss[self._corners])), met
@@ -210,7 +212,7 @@ class Space:
     def _loss_of(self, option: int, rows: IntArray) -> float:
         """The most that an option loses against the best one of a point, whether it is within the limits or not."""
         possible = np.isfinite(self.value[rows].max(axis=1, keepdims=True))
-        best = np.where(possible, self.value[rows], self.room[rows]).argmax(axis=1)
+        best = np.where(possible, self.value[rows], self.headroom[rows]).argmax(axis=1)
         ratio = self._unlimited[rows, option] / self._unlimited[rows, best]
         return float(max(0.0, 1.0 - ratio.min()))
 
@@ -224,30 +226,30 @@ class Space:
     def _bound(self, sizes: Sizes | None) -> _Most:
         """The bound by size; without sizes there are no other trees."""
         if sizes is None:
-            return _Most(self.value.max(axis=1), self.room.max(axis=1))
+            return _Most(self.value.max(axis=1), self.headroom.max(axis=1))
         return self._most(sizes, [narrowest(sizes, self.cost, self.points)], self.points)
 
     def _most(self, sizes: Sizes, ideals: Iterable[Ideal], points: Sequence[Point]) -> _Most:
         """The bound over all classes of trees together; what was found is never above it."""
         rows = [self._row[point] for point in points]
-        value, room = self.value[rows].max(axis=1), self.room[rows].max(axis=1)
+        value, headroom = self.value[rows].max(axis=1), self.headroom[rows].max(axis=1)
         for ideal in ideals:
             most = self._ideal(sizes, ideal, points)
             value = np.maximum(value, most.value.max(axis=1, initial=-np.inf))
-            room = np.maximum(room, most.room.max(axis=1, initial=-np.inf))
-        return _Most(value, room)
+            headroom = np.maximum(headroom, most.headroom.max(axis=1, initial=-np.inf))
+        return _Most(value, headroom)
 
     def _ideal(self, sizes: Sizes, ideal: Ideal, points: Sequence[Point]) -> _Most:
         """`[points, C]` what no tree of each class exceeds."""
-        room = self.question.latency.most_room(ideal.tokens, ideal.time_s)
-        room = np.where(self._forbidden(sizes, points), -np.inf, room)
-        return _Most(np.where(room >= 1.0, self._objective(ideal.tokens, ideal.time_s, points), -np.inf), room)
+        headroom = self.question.time_limit.most_headroom(ideal.tokens, ideal.time_s)
+        headroom = np.where(self._forbidden(sizes, points), -np.inf, headroom)
+        return _Most(np.where(headroom >= 1.0, self._objective(ideal.tokens, ideal.time_s, points), -np.inf), headroom)
 
     def _narrow(self, sizes: Sizes, by_width: Callable[[Limits], Sequence[Sequence[Family]]]) -> None:
         """Where the gap exceeds a tie: add the best trees of limited width, and bound what lies between them."""
         wide = [self.points[i] for i in np.flatnonzero(self._open > TIE)]
         rivals = sizes.only(np.unique(np.concatenate([self._rivals(sizes, point) for point in wide])))
-        largest = replace(self.question.limits, max_nodes=int(rivals.nodes.max()), max_depth=int(rivals.depth.max()))
+        largest = replace(self.question.caps, max_nodes=int(rivals.nodes.max()), max_depth=int(rivals.depth.max()))
         widths = by_width(largest)
         narrow = concatenate([tree_options(families, sizes.levels) for families in widths])
         at = set(zip(rivals.nodes.tolist(), rivals.depth.tolist(), strict=True))
@@ -263,7 +265,7 @@ class Space:
     def _rivals(self, sizes: Sizes, point: Point) -> IntArray:
         """The sizes that could hold a better tree than what was found: few, once the best of every size are known."""
         most, row = self._ideal(sizes, narrowest(sizes, self.cost, [point]), [point]), self._row[point]
-        return np.flatnonzero((most.value[0] > self.value[row].max()) | (most.room[0] > self.room[row].max()))
+        return np.flatnonzero((most.value[0] > self.value[row].max()) | (most.headroom[0] > self.headroom[row].max()))
 
     @property
     def _open(self) -> FloatArray:
@@ -271,10 +273,10 @@ class Space:
         return np.where(np.isfinite(self.value.max(axis=1)), self._gap(met=True), self._gap(met=False))
 
     def _gap(self, *, met: bool) -> FloatArray:
-        """`[points]` the share by which a tree could at most beat the best option: in the objective, or in room."""
-        if not met and not self.question.latency.limits:
+        """`[points]` the share by which a tree could at most beat the best option: in the objective, or in headroom."""
+        if not met and not self.question.time_limit.limits:
             return np.zeros(len(self.points))
-        bound, found = (self.bound.value, self.value) if met else (self.bound.room, self.room)
+        bound, found = (self.bound.value, self.value) if met else (self.bound.headroom, self.headroom)
         best = found.max(axis=1)
         known = np.isfinite(best)
         gap = np.where(known, bound, 1.0) / np.where(known, best, 1.0) - 1.0
@@ -286,7 +288,7 @@ class Space:
         contexts = (self.question.context_min, self.question.context)
         lows, high = [self._row[Point(batch_min, c)] for c in contexts], self._row[Point(batch_max, contexts[1])]
         within = np.array([batch_min <= point.batch <= batch_max for point in self.points])
-        draft, scores = self.options.draft(option), (self.value if met else self.room)[high]
+        draft, scores = self.options.draft(option), (self.value if met else self.headroom)[high]
         tree = tree_of(draft, self.ranks)
         is_chain = (self.options.nodes == self.options.depth + 1) & (self.options.nodes > 1) & np.isfinite(scores)
         chains = np.where(is_chain, scores, -np.inf)
@@ -304,7 +306,7 @@ class Space:
             sharing_loss=self._loss_of(option, self._corners[:, bucket.first : bucket.last + 1].ravel()),
             gap=float(self._open[within].max()),
             meets_limit=met,
-            triple=None if isinstance(draft, DraftTree) else draft,
+            dynamic=None if isinstance(draft, DraftTree) else draft,
         )
 
     def _runner_up(self, row: int, option: int, scores: FloatArray) -> RunnerUp | None:

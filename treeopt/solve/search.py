@@ -15,13 +15,13 @@ import numpy as np
 from treeopt.acceptance.model import PathModel, expected_tokens, path_probabilities
 from treeopt.cost.step_cost import StepCost
 from treeopt.solve.buckets import Sharing
-from treeopt.solve.problem import Question
+from treeopt.solve.problem import Problem
 from treeopt.solve.result import Choice, Priced
 from treeopt.solve.scores import Space
 from treeopt.tree import DraftTree
 
 
-def search(question: Question, ranks: PathModel, cost: StepCost) -> list[Choice]:
+def search(question: Problem, ranks: PathModel, cost: StepCost) -> list[Choice]:
     """The best tree for every bucket of batch sizes.
 
     Exact for costs without widths; otherwise, and under a limit on the 99th percentile of the time per token,
@@ -31,7 +31,7 @@ def search(question: Question, ranks: PathModel, cost: StepCost) -> list[Choice]
 
 
 def search_with_smaller(
-    question: Question, ranks: PathModel, cost: StepCost, *, loss: float, most: int
+    question: Problem, ranks: PathModel, cost: StepCost, *, loss: float, most: int
 ) -> tuple[Choice, list[Choice]]:
     """One tree for all batch sizes, and the smaller ones that lose at most `loss` at the largest batch, smallest first.
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from treeopt.acceptance.model import PathModel
 from treeopt.arrays import FloatArray, IntArray
-from treeopt.solve.best_trees import Limits
+from treeopt.solve.problem import Limits
 
 
 class UniformLevel(NamedTuple):

@@ -12,17 +12,16 @@ from treeopt.arrays import IntArray
 from treeopt.decode.batch import TreeBatch
 from treeopt.decode.cache import SlotCache
 from treeopt.decode.decoder import Decoder, Decoding, emissions, same_tree
-from treeopt.decode.drafters import ListGuesses
-from treeopt.decode.drafting import Level
+from treeopt.decode.drafting import DraftLevel
 from treeopt.decode.draws import RandomDraws
+from treeopt.decode.guesses import Listed, ListedGuesses
 from treeopt.decode.models import as_float64
 from treeopt.decode.rules import RULES, Rule
 from treeopt.decode.step import text_step, tree_step
-from treeopt.decode.verdicts import Evidence, end_at
+from treeopt.decode.verdicts import Verification, end_at
 from treeopt.tree import DraftTree
-from treeopt.verify.case import Case, cache_difference
+from treeopt.verify.case import Case, cache_difference, own_dump
 from treeopt.verify.diagnose import diagnose
-from treeopt.verify.own import own_dump
 
 _TEXT_TOKENS: Final = 16  # decoded beyond the tree's depth
 
@@ -129,7 +128,7 @@ def _gathering(case: Case) -> Check:
     p = np.eye(N + 1)[wanted]
     q = np.broadcast_to(np.full(N + 1, 1.0 / (N + 1)), p.shape)
     trees = TreeBatch.repeat(case.tree, N)
-    evidence = Evidence(trees=trees, tokens=labels, best=wanted, p=p, q=q)
+    evidence = Verification(trees=trees, tokens=labels, best=wanted, p=p, q=q)
     wrong = [_misjudged(rule, evidence, case) for rule in RULES]
     worst = int(np.argmax([len(nodes) for nodes in wrong]))
     where = f"{RULES[worst].label}: node {wrong[worst][0]}" if wrong[worst] else ""
@@ -142,7 +141,7 @@ def _gathering(case: Case) -> Check:
     )
 
 
-def _misjudged(rule: Rule, evidence: Evidence, case: Case) -> list[int]:
+def _misjudged(rule: Rule, evidence: Verification, case: Case) -> list[int]:
     path, token = rule.judge(evidence, RandomDraws(np.random.default_rng(0)))
     N = len(case.tree)
     return [n for n in range(N) if path[n][path[n] >= 0].tolist() != case.path(n).tolist() or token[n] != N]
@@ -156,7 +155,7 @@ def _ends(case: Case) -> Check:
         wanted = np.full((1, N), N)
         wanted[0, case.path(leaf)[:-1]] = case.path(leaf)[1:]
         labels = np.arange(N)[None]
-        evidence = Evidence(trees=TreeBatch.of([case.tree]), tokens=labels, best=wanted)
+        evidence = Verification(trees=TreeBatch.of([case.tree]), tokens=labels, best=wanted)
         verdict = end_at(RULES[0].judge(evidence, RandomDraws(np.random.default_rng(0))), labels, frozenset({node}))
         if emissions(verdict, labels) != [tuple(case.path(node)[1:].tolist())]:
             wrong.append(node)
@@ -196,19 +195,18 @@ class _Script:
         self._ranks = ranks
         self._vocabulary_size = vocabulary_size
 
-    def guesses(self, level: Level) -> ListGuesses:
+    def guesses(self, level: DraftLevel) -> ListedGuesses:
         """See `Drafter`."""
-        return ListGuesses(np.array([self._law(level.text(i)) for i in range(len(level))]))
+        places = [self._listed(level.text(i)) for i in range(len(level))]
+        return ListedGuesses(places, vocabulary_size=self._vocabulary_size)
 
-    def _law(self, before: list[int]) -> np.ndarray:
+    def _listed(self, before: list[int]) -> Listed:
         n, V = len(before), self._vocabulary_size
         order = np.roll(np.arange(V), n)[: self._ranks + 1]
         if n < len(self._text) and before == self._text[:n]:
             order = order[order != self._text[n]][: self._ranks]
             order = np.insert(order, min((7 * n) % (self._ranks + 1), len(order)), self._text[n])
-        law = np.zeros(V)
-        law[order] = 2.0 ** -np.arange(len(order))
-        return np.asarray(law / law.sum())
+        return Listed(tuple(order.tolist()), tuple(0.5**place for place in range(len(order))))
 
 
 def _decoding(case: Case) -> Check:

@@ -7,14 +7,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.arrays import BoolArray, FloatArray
 from treeopt.decode.step import prune
+from treeopt.draft_family import DynamicTree
 from treeopt.tree import DraftTree
 from treeopt.verify.dump import StepDump
-from treeopt.verify.expected import Difference as Difference
-from treeopt.verify.expected import Expected
-from treeopt.verify.outcome import acceptance, emission, gathering, numbers, targets, text_of
+from treeopt.verify.outcome import Difference as Difference
+from treeopt.verify.outcome import Expected, acceptance, emission, gathering, numbers, targets, text_of
 
 _PARTNERS: Final[dict[str, tuple[str, ...]]] = {
     "target_tokens": ("tokens", "accepted"),
@@ -40,7 +39,7 @@ class Unchecked(NamedTuple):
     needs: tuple[str, ...]
 
 
-def diagnose(dump: StepDump, tree: DraftTree, dynamic: Triple | None = None) -> tuple[Difference, ...]:
+def diagnose(dump: StepDump, tree: DraftTree, dynamic: DynamicTree | None = None) -> tuple[Difference, ...]:
     """Every kind of difference between a dumped step and what the tree demands, the earliest first.
 
     Nothing is run: masks, positions, paths and slots follow from the tree, the acceptance from the dump's own
@@ -64,7 +63,7 @@ def checkable(dump: StepDump) -> bool:
     return any(all(getattr(dump, key) is not None for key in keys) for keys in _SOMETHING)
 
 
-def remarks(dump: StepDump, dynamic: Triple | None = None) -> tuple[str, ...]:
+def remarks(dump: StepDump, dynamic: DynamicTree | None = None) -> tuple[str, ...]:
     """What a reader must know of a diagnosis that is no difference."""
     found = []
     if dynamic is not None:

@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from treeopt.acceptance.dynamic_tree import Triple
 from treeopt.arrays import BoolArray, FloatArray, IntArray
+from treeopt.draft_family import DynamicTree
 from treeopt.errors import FileFormatError, TreeError
 from treeopt.files.documents import os_error, read_document, write_atomically
 from treeopt.files.npz import read_npz
@@ -105,7 +105,7 @@ class StepDump:
         write_atomically(path, file.getvalue(), what="dump")
 
 
-def load_dump(path: Path, tree: DraftTree, dynamic: Triple | None = None) -> StepDump:
+def load_dump(path: Path, tree: DraftTree, dynamic: DynamicTree | None = None) -> StepDump:
     """Read a dump of a step that should have verified `tree`, or if it is `dynamic`, a tree that the dump holds.
 
     Raises:

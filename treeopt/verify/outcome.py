@@ -8,9 +8,40 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from treeopt.arrays import FloatArray, IntArray
+from treeopt.arrays import BoolArray, FloatArray, IntArray
+from treeopt.draft_family import DynamicTree
+from treeopt.tree import DraftTree
 from treeopt.verify.dump import StepDump
-from treeopt.verify.expected import Difference, Expected
+
+
+class Difference(NamedTuple):
+    """A kind of mistake, by the name that `docs/decoding.md` explains it under, and where it shows first."""
+
+    name: str
+    detail: str
+
+
+class Expected:
+    """The tree in the dump's own order of nodes."""
+
+    def __init__(self, dump: StepDump, tree: DraftTree, dynamic: DynamicTree | None) -> None:
+        self.tree = tree
+        self.dynamic = dynamic
+        self.parents = tree.parents if dump.parents is None else dump.parents
+        N = len(self.parents)
+        self.ancestors: BoolArray = np.eye(N, dtype=np.bool_)
+        self.depths: IntArray = np.zeros(N, dtype=np.int64)
+        for node in range(N):
+            parent = int(self.parents[node])
+            while parent >= 0:
+                self.ancestors[node, parent] = True
+                self.depths[node] += 1
+                parent = int(self.parents[parent])
+
+    def children(self, node: int) -> list[int]:
+        """A node's children, in the order in which they are listed."""
+        return [int(child) for child in np.flatnonzero(self.parents == node)]
+
 
 _PROBABILITY_ERROR: Final = 1e-2  # relative; half precision and a gathering mistake are far apart
 
@@ -154,7 +185,7 @@ def _walk(step: Expected, tokens: IntArray, target: IntArray, *, shifted: bool =
         path.append(right[0])
 
 
-class Text(NamedTuple):
+class StepTexts(NamedTuple):
     """What was emitted, what the accepted path and the token after it are, and that up to the first end token."""
 
     found: list[int]
@@ -167,7 +198,7 @@ class Text(NamedTuple):
         return 0 < len(self.found) < len(self.ended) and self.found == self.ended[: len(self.found)]
 
 
-def text_of(dump: StepDump) -> Text | None:
+def text_of(dump: StepDump) -> StepTexts | None:
     """The texts of a step, None if the dump does not hold enough."""
     if dump.emitted is None or dump.accepted is None or dump.tokens is None:
         return None
@@ -179,7 +210,7 @@ def text_of(dump: StepDump) -> Text | None:
         next_token = found[len(path)] if len(found) > len(path) else None
     whole = path if next_token is None else [*path, next_token]
     cut = next((i for i, token in enumerate(whole) if token in ends), len(whole) - 1)
-    return Text(found, whole, whole[: cut + 1])
+    return StepTexts(found, whole, whole[: cut + 1])
 
 
 def emission(dump: StepDump, step: Expected) -> Iterator[Difference]:

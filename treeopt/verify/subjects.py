@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from treeopt.acceptance.dynamic_tree import Triple
+from treeopt.draft_family import DynamicTree, in_words
 from treeopt.engines.schedule import FORMAT as SCHEDULE_FORMAT
-from treeopt.engines.schedule import BatchRange, in_words, parse_schedule
+from treeopt.engines.schedule import BatchRange, parse_schedule
 from treeopt.errors import InputError
 from treeopt.files.documents import Document, read_document
 from treeopt.plan.bucket import Bucket
@@ -22,7 +22,7 @@ _ANEW: Final = " (a dynamic tree, built anew in this step)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class TreeSelection:
     """Which of a plan's trees: those of one batch size, of one context, or (None) of all."""
 
     batch: int | None = None
@@ -30,7 +30,7 @@ class Choice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class VerifiedTree:
     """A tree; `where` names the buckets that share it.
 
     With `dynamic` the engine builds another tree in every step, and this is the one of average confidence.
@@ -38,7 +38,7 @@ class Subject:
 
     tree: DraftTree
     where: str
-    dynamic: Triple | None = None
+    dynamic: DynamicTree | None = None
 
     @property
     def of_step(self) -> str:
@@ -46,14 +46,14 @@ class Subject:
         return self.where.replace(_AVERAGE, _ANEW)
 
 
-class Subjects(NamedTuple):
+class VerifiedTrees(NamedTuple):
     """The plan's acceptance rule (None for a bare tree), and its different trees."""
 
     rule: str | None
-    subjects: tuple[Subject, ...]
+    subjects: tuple[VerifiedTree, ...]
 
 
-def subjects_of(path: Path, choice: Choice) -> Subjects:
+def subjects_of(path: Path, choice: TreeSelection) -> VerifiedTrees:
     """Every different tree of a plan or of a list of trees by batch size, as far as it is chosen, or a bare tree.
 
     Raises:
@@ -61,18 +61,18 @@ def subjects_of(path: Path, choice: Choice) -> Subjects:
     """
     document = read_document(path, what="plan or tree")
     if isinstance(document.value, dict) and document.value.get("format") == SCHEDULE_FORMAT:
-        return Subjects(None, _listed(document, choice))
+        return VerifiedTrees(None, _listed(document, choice))
     if not is_plan(document):
         if choice.batch is not None:
             raise InputError("a bare tree has no batch sizes", hint="drop --batch, or give a plan")
-        return Subjects(None, (Subject(tree=parse_tree(document), where="the tree"),))
+        return VerifiedTrees(None, (VerifiedTree(tree=parse_tree(document), where="the tree"),))
     plan = parse_plan(document)
     several = len(plan.contexts) > 1
     buckets = [((b.tree, b.dynamic), _name(b, several)) for b in _chosen(plan, choice)]
-    return Subjects(
+    return VerifiedTrees(
         plan.rule,
         tuple(
-            Subject(
+            VerifiedTree(
                 tree=tree, where=", ".join(name for key, name in buckets if key == (tree, dynamic)), dynamic=dynamic
             )
             for tree, dynamic in dict.fromkeys(key for key, _ in buckets)
@@ -80,20 +80,20 @@ def subjects_of(path: Path, choice: Choice) -> Subjects:
     )
 
 
-def _listed(document: Document, choice: Choice) -> tuple[Subject, ...]:
+def _listed(document: Document, choice: TreeSelection) -> tuple[VerifiedTree, ...]:
     """The static trees of a `treeopt.trees/1` file; a dynamic one has no shape there."""
     ranges = [r for r in parse_schedule(document).ranges() if choice.batch is None or _holds(r, choice.batch)]
     if not ranges:
         raise InputError(f"{document.name} has no batch {choice.batch}", hint="give a batch size that it lists")
     for held in ranges:
-        if isinstance(held.draft, Triple):
+        if isinstance(held.draft, DynamicTree):
             raise InputError(
                 f"{document.name} drafts {in_words(held.draft)} at {batches_in_words(held.batch_min, held.batch_max)}",
                 hint="only a plan holds its shape: give the plan that it came from, or another --batch",
             )
     names = [(r.draft, batches_in_words(r.batch_min, r.batch_max)) for r in ranges]
     return tuple(
-        Subject(tree=tree, where=", ".join(name for draft, name in names if draft == tree))
+        VerifiedTree(tree=tree, where=", ".join(name for draft, name in names if draft == tree))
         for tree in dict.fromkeys(draft for draft, _ in names)
         if isinstance(tree, DraftTree)
     )
@@ -103,7 +103,7 @@ def _holds(held: BatchRange, batch: int) -> bool:
     return held.batch_min <= batch and (held.batch_max is None or batch <= held.batch_max)
 
 
-def only_subject(path: Path, choice: Choice) -> Subject:
+def only_subject(path: Path, choice: TreeSelection) -> VerifiedTree:
     """The tree of a choice that leaves one.
 
     Raises:
@@ -118,7 +118,7 @@ def only_subject(path: Path, choice: Choice) -> Subject:
     return subjects[0]
 
 
-def _chosen(plan: Plan, choice: Choice) -> list[Bucket]:
+def _chosen(plan: Plan, choice: TreeSelection) -> list[Bucket]:
     contexts = [held.max for held in plan.contexts] if choice.context is None else [choice.context]
     parts = [plan.at_context(context) for context in contexts]
     if choice.batch is None:

@@ -17,10 +17,10 @@ from treeopt.extras import require
 from treeopt.tree import MAX_PREFIX, DraftTree
 from treeopt.verify.diagnose import Difference, Unchecked, checkable, diagnose, remarks, unchecked
 from treeopt.verify.dump import load_dump
-from treeopt.verify.subjects import Choice, Subject, only_subject, subjects_of
+from treeopt.verify.subjects import TreeSelection, VerifiedTree, only_subject, subjects_of
 
 if TYPE_CHECKING:
-    from treeopt.decode.models import Model
+    from treeopt.decode.models import CausalModel
     from treeopt.verify.case import Case
     from treeopt.verify.checks import Check
 
@@ -35,7 +35,7 @@ _MODEL_CONTEXT: Final = 1 << 17
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class VerifySettings:
     """How to verify.
 
     Args:
@@ -82,7 +82,7 @@ class TreeReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verification:
+class VerificationReport:
     """What was verified, with what, and what came out.
 
     Args:
@@ -124,8 +124,8 @@ class Diagnosis:
 
 
 def verify_plan(
-    path: Path, settings: Settings, choice: Choice, *, advance: Callable[[str], None] | None = None
-) -> Verification:
+    path: Path, settings: VerifySettings, choice: TreeSelection, *, advance: Callable[[str], None] | None = None
+) -> VerificationReport:
     """Check every different tree of a plan, as far as it is chosen, or a bare tree.
 
     Raises:
@@ -138,7 +138,7 @@ def verify_plan(
         if advance is not None:
             advance(subject.where)
         trees.append(_report(_case(subject.tree, model, settings), subject))
-    return Verification(
+    return VerificationReport(
         rule=None if rule is None else rule_named(rule).label,
         exact=rule is None or rule_named(rule).exact,
         model=model.name,
@@ -151,7 +151,7 @@ def verify_plan(
     )
 
 
-def diagnose_dump(path: Path, dump: Path, choice: Choice) -> Diagnosis:
+def diagnose_dump(path: Path, dump: Path, choice: TreeSelection) -> Diagnosis:
     """Compare another engine's step with a plan's tree; needs neither a model nor torch.
 
     Raises:
@@ -177,19 +177,19 @@ def diagnose_dump(path: Path, dump: Path, choice: Choice) -> Diagnosis:
     )
 
 
-def write_example(path: Path, out: Path, settings: Settings, choice: Choice) -> None:
+def write_example(path: Path, out: Path, settings: VerifySettings, choice: TreeSelection) -> None:
     """Write a dump of this decoder's own step with a plan's tree.
 
     Raises:
         InputError: a file cannot be read or written, or several trees are chosen.
     """
-    from treeopt.verify.own import own_dump
+    from treeopt.verify.case import own_dump
 
     subject = only_subject(path, choice)
     own_dump(_case(subject.tree, _load(settings), settings)).save(out)
 
 
-def _load(settings: Settings) -> Model:
+def _load(settings: VerifySettings) -> CausalModel:
     require("torch", extra="gpu")
     from treeopt.decode.attention import kernel_attention, masked_attention
 
@@ -215,13 +215,13 @@ def _load(settings: Settings) -> Model:
         raise InputError(f"device {device}: {reason}", hint="give --device cpu, or cuda where there is one") from error
 
 
-def _device(settings: Settings) -> str:
+def _device(settings: VerifySettings) -> str:
     if settings.device != "auto":
         return settings.device
     return "cuda" if require("torch", extra="gpu").cuda.is_available() else "cpu"
 
 
-def _case(tree: DraftTree, model: Model, settings: Settings) -> Case:
+def _case(tree: DraftTree, model: CausalModel, settings: VerifySettings) -> Case:
     from treeopt.verify.case import Case
     from treeopt.verify.checks import tokens_for
 
@@ -231,25 +231,25 @@ def _case(tree: DraftTree, model: Model, settings: Settings) -> Case:
     return Case(model=model, tree=tree, prefix=prefix, tokens=tokens, kernels=settings.attention == "triton")
 
 
-def _report(case: Case, subject: Subject) -> TreeReport:
+def _report(case: Case, subject: VerifiedTree) -> TreeReport:
     from treeopt.verify.checks import check_tree
 
     return TreeReport(where=subject.where, nodes=len(subject.tree), depth=subject.tree.depth, checks=check_tree(case))
 
 
-def _device_name(model: Model) -> str:
+def _device_name(model: CausalModel) -> str:
     if model.device.type != "cuda":
         return str(model.device)
     return f"{model.device} ({require('torch', extra='gpu').cuda.get_device_name(model.device)})"
 
 
-def _attention_name(settings: Settings, model: Model) -> str:
+def _attention_name(settings: VerifySettings, model: CausalModel) -> str:
     if settings.attention == "torch":
         return "torch, under the step mask"
     return "Triton kernel" if model.device.type == "cuda" else "Triton kernel, interpreted on the CPU"
 
 
-def _libraries(settings: Settings) -> tuple[str, ...]:
+def _libraries(settings: VerifySettings) -> tuple[str, ...]:
     names = ["torch", *(["triton"] if settings.attention == "triton" else [])]
     names += ["transformers"] if settings.model is not None else []
     return tuple(f"{name} {importlib.import_module(name).__version__}" for name in names)

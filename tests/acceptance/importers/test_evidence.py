@@ -12,8 +12,9 @@ import pytest
 from shared import SHARED, needs_shared
 
 from treeopt.acceptance.importers import KINDS, read_evidence
+from treeopt.acceptance.loading import load_profile
 from treeopt.acceptance.position import MAX_DRAFT_TOKENS, MeanLength, PositionSurvival
-from treeopt.acceptance.profile import load_profile, profile_document
+from treeopt.acceptance.profile_file import profile_document
 from treeopt.acceptance.table import DepthRanks
 from treeopt.errors import InputError, UnknownNameError
 from treeopt.files.documents import dump_yaml
@@ -95,7 +96,7 @@ def test_a_forced_kind_says_what_it_missed(refusal, kind: str) -> None:
 
 
 def test_words_deep_in_a_log_and_across_chunks_are_found(read, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treeopt.files.evidence_lines.CHUNK_BYTES", 7)
+    monkeypatch.setattr("treeopt.files.opening.CHUNK_BYTES", 7)
     assert read("startup\n" * 200 + V1).kind == "vllm-log"
     choice = {"idxs": [99], "new_tokens": [300], "alpha": [60], "alpha_num": [100]}
     assert read(json.dumps({"choices": [choice]}), name="a.jsonl").kind in ("eagle-alpha", "eagle-answers")

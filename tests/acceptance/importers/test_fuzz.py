@@ -151,7 +151,7 @@ def test_every_kind_has_a_sample_that_is_detected() -> None:
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_damaged_samples(kind: str, data: st.DataObject) -> None:
     sample = SAMPLES[kind]
@@ -162,7 +162,7 @@ def test_damaged_samples(kind: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_numbers_of_any_size(kind: str, data: st.DataObject) -> None:
     sample = SAMPLES[kind]
@@ -172,13 +172,13 @@ def test_numbers_of_any_size(kind: str, data: st.DataObject) -> None:
     outcome(sample[:at] + number.encode() + sample[at + 1 :], kind=kind)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.binary(max_size=200), kind=st.sampled_from([None, *KINDS]))
 def test_random_bytes(data: bytes, kind: str | None) -> None:
     outcome(data, kind=kind)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     data=st.recursive(
         st.none() | st.booleans() | st.integers(-3, 10**20) | st.floats() | st.text(max_size=3),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
+from costs import FakeCost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shared import needs_shared
@@ -17,15 +18,8 @@ from treeopt.errors import FileFormatError, InputError
 from treeopt.files.evidence_lines import Line
 
 BATCHES, KS = (1, 16, 32, 64), (0, 1, 3, 5, 7)
-
-
-class Kernels:
-    """5 ms of weights, 2 us per token, 0.5 ms per drafter pass."""
-
-    ridge_tokens = 300.0
-
-    def step_time_s(self, batch, nodes, depth, widths, context):
-        return 5e-3 + 2e-6 * batch * nodes + 0.5e-3 * depth
+# 5 ms of weights, 2 us per token, 0.5 ms per drafter pass.
+KERNELS = FakeCost(step_s=5e-3, token_s=2e-6, pass_s=0.5e-3)
 
 
 def served(time_s: Callable[[int, int], float], batches: Iterable[int] = BATCHES, ks: Iterable[int] = KS):
@@ -50,11 +44,11 @@ def with_constants(step: float, token: float, speculative: float, draft: float, 
     return lambda b, K: kernels_s(b, K) + step + token * b * (K + 1) + (speculative + request * b) * (K > 0) + draft * K
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.tuples(*[st.floats(min_value=1e-5, max_value=2e-3)] * 3), st.floats(min_value=1e-6, max_value=2e-5))
 def test_known_constants_come_back(extra: tuple[float, float, float], token: float) -> None:
     rows = served(with_constants(1e-3, token, *extra))
-    fit = fit_engine_steps(rows, Kernels(), context=300)
+    fit = fit_engine_steps(rows, KERNELS, context=300)
     assert fit.held_out.max < 1e-6 or len(fit.chosen.constants) < len(CONSTANTS)
     assert fit.candidates[-1].held_out.max < 1e-6
     if fit.chosen.constants == CONSTANTS:
@@ -62,7 +56,7 @@ def test_known_constants_come_back(extra: tuple[float, float, float], token: flo
 
 
 def test_a_complete_kernel_model_needs_no_constants() -> None:
-    fit = fit_engine_steps(served(kernels_s), Kernels(), context=300)
+    fit = fit_engine_steps(served(kernels_s), KERNELS, context=300)
     assert fit.chosen.constants == ()
     assert set(fit.values) == {0.0}
 
@@ -70,7 +64,7 @@ def test_a_complete_kernel_model_needs_no_constants() -> None:
 def test_constants_that_only_follow_noise_are_left_out() -> None:
     noise = np.random.default_rng(5).normal(0.0, 0.02, size=(65, 8))
     rows = served(lambda b, K: (kernels_s(b, K) + 1e-3) * (1.0 + noise[b, K]))
-    fit = fit_engine_steps(rows, Kernels(), context=300)
+    fit = fit_engine_steps(rows, KERNELS, context=300)
     assert len(fit.chosen.constants) <= 2
     assert fit.step_s == pytest.approx(1e-3, rel=0.3)
     # 2 % of noise: nothing can predict a left-out step better than about 1.6 % on average.
@@ -80,7 +74,7 @@ def test_constants_that_only_follow_noise_are_left_out() -> None:
 def test_held_out_errors_are_those_of_fits_without_the_batch_size() -> None:
     """The second way: least squares by hand for one constant, one batch size left out at a time."""
     rows = served(lambda b, K: kernels_s(b, K) + 1e-3 + 4e-6 * b)
-    fit = fit_engine_steps(rows, Kernels(), context=300)
+    fit = fit_engine_steps(rows, KERNELS, context=300)
     errors = []
     for batch in BATCHES:
         inside = [row for row in rows if row.batch != batch]
@@ -100,7 +94,7 @@ def test_held_out_errors_are_those_of_fits_without_the_batch_size() -> None:
 def test_a_step_out_of_graph_capture_is_named_and_kept_out() -> None:
     time_s = with_constants(1e-3, 6e-6, 4e-4, 5e-5)
     rows = served(lambda b, K: time_s(b, K) + (0.1 if b * (K + 1) >= 512 else 0.0))
-    fit = fit_engine_steps(rows, Kernels(), context=300)
+    fit = fit_engine_steps(rows, KERNELS, context=300)
     assert fit.eager is not None
     assert (fit.eager.captured_tokens, fit.eager.eager_tokens) == (384, 512)
     assert fit.eager_s == pytest.approx(0.1, rel=1e-6)
@@ -111,12 +105,12 @@ def test_a_step_out_of_graph_capture_is_named_and_kept_out() -> None:
 def test_an_outlier_below_the_most_tokens_is_not_taken_for_eager() -> None:
     time_s = with_constants(1e-3, 6e-6, 4e-4, 5e-5)
     rows = served(lambda b, K: time_s(b, K) * (3.0 if (b, K) == (16, 3) else 1.0))
-    assert fit_engine_steps(rows, Kernels(), context=300).eager is None
+    assert fit_engine_steps(rows, KERNELS, context=300).eager is None
 
 
 def test_what_the_rows_cannot_tell_apart_stays_zero() -> None:
     rows = served(with_constants(1e-3, 6e-6, 4e-4, 0.0), ks=(3,), batches=(1, 2, 4, 8, 16, 32, 64, 128))
-    fit = fit_engine_steps(rows, Kernels(), context=300)
+    fit = fit_engine_steps(rows, KERNELS, context=300)
     assert (fit.speculative_step_s, fit.draft_pass_s, fit.speculative_request_s) == (0.0, 0.0, 0.0)
     assert sum("do not tell it from" in note for note in fit.notes) == 3
     assert any("8 step times are few" in note for note in fit.notes)
@@ -125,18 +119,18 @@ def test_what_the_rows_cannot_tell_apart_stays_zero() -> None:
 def test_too_few_rows_are_refused() -> None:
     rows = served(kernels_s)[: MIN_ROWS - 1]
     with pytest.raises(InputError, match="7 step times are too few"):
-        fit_engine_steps(rows, Kernels(), context=300)
+        fit_engine_steps(rows, KERNELS, context=300)
 
 
 def test_one_batch_size_is_refused() -> None:
     with pytest.raises(InputError, match="all steps are of batch 8"):
-        fit_engine_steps(served(kernels_s, batches=(8,), ks=range(10)), Kernels(), context=300)
+        fit_engine_steps(served(kernels_s, batches=(8,), ks=range(10)), KERNELS, context=300)
 
 
 @pytest.mark.parametrize(("factor", "unit"), [(1e3, "1000 times smaller"), (1e-3, "a larger unit")])
 def test_a_whole_file_in_another_unit_is_refused(factor: float, unit: str) -> None:
     with pytest.raises(FileFormatError, match=unit):
-        fit_engine_steps(served(lambda b, K: factor * kernels_s(b, K)), Kernels(), context=300)
+        fit_engine_steps(served(lambda b, K: factor * kernels_s(b, K)), KERNELS, context=300)
 
 
 @needs_shared

@@ -41,7 +41,7 @@ COLUMNS = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(KEYS, VALUES | st.dictionaries(KEYS, VALUES, max_size=6), min_size=1, max_size=8))
 def test_json_gives_rows_or_an_error_that_says_why(tmp_path: Path, value: object) -> None:
     path = tmp_path / "bench.json"
@@ -49,7 +49,7 @@ def test_json_gives_rows_or_an_error_that_says_why(tmp_path: Path, value: object
     _read(path)
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(COLUMNS, min_size=2, max_size=6, unique=True), st.lists(st.lists(CELLS, max_size=7), max_size=5))
 def test_csv_gives_rows_or_an_error_that_says_why(tmp_path: Path, header: list[str], rows: list[list[str]]) -> None:
     path = tmp_path / "steps.csv"

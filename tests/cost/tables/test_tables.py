@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from costs import FakeCost
 from shared import SHARED, needs_shared
 
 from treeopt.acceptance.position import PositionSurvival
@@ -51,15 +52,6 @@ def load(tmp_path: Path):
     return load_value
 
 
-class Kernels:
-    """5 ms, 1 ms per 64 requests, 2 ms per 64 tokens: additive, so an additive table of it is exact."""
-
-    ridge_tokens = 300.0
-
-    def step_time_s(self, batch, nodes, depth, widths, context):
-        return 5e-3 + 1e-3 / 64 * batch + 2e-3 / 64 * batch * nodes + 0.0 * depth
-
-
 def test_sglang_steps_per_second_become_seconds(load) -> None:
     found = load(TOKENS)
     assert found.table == TokenTable(tokens=(8, 64, 512), step_s=(0.01, 0.0125, 0.025))
@@ -95,7 +87,8 @@ def test_vllm_table_comes_back_with_its_acceptance(load, tmp_path: Path) -> None
 
 
 def test_tables_of_a_cost_model_price_what_it_prices() -> None:
-    cost = Kernels()
+    # 5 ms, 1 ms per 64 requests, 2 ms per 64 tokens: additive, so an additive table of it is exact
+    cost = FakeCost(step_s=5e-3, request_s=1e-3 / 64, token_s=2e-3 / 64)
     tokens = token_table_of(cost, batches=(1, 8, 64), nodes=4, context=0)
     assert tokens.tokens == (4, 32, 256)
     assert tokens.step_s == pytest.approx([5e-3 + 1e-3 / 64 * b + 2e-3 / 64 * 4 * b for b in (1, 8, 64)])

@@ -19,7 +19,7 @@ from treeopt.acceptance.importers.checks import check_accepted, check_draft_toke
 from treeopt.acceptance.importers.prometheus import Positioned
 from treeopt.acceptance.importers.reading import Job, Reading, Source, Tally, Unplanned
 from treeopt.acceptance.position import MeanLength, PositionSurvival
-from treeopt.acceptance.profile import Conditions, Evidence
+from treeopt.acceptance.profile import Conditions, RankEvidence
 from treeopt.files.evidence_lines import Place
 
 # A scrape can fall between the updates of two counters: one step's tokens are then in one and not in the other.
@@ -52,7 +52,7 @@ class Chains:
         return with_bonus(self.accepted_tokens / self.drafts)
 
     @property
-    def evidence(self) -> Evidence:
+    def evidence(self) -> RankEvidence:
         """Survival per position, or the mean where only totals were counted."""
         if self.accepted:
             return PositionSurvival.from_counts(drafts=self.drafts, accepted=np.array(self.accepted, dtype=np.float64))

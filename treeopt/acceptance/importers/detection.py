@@ -27,7 +27,19 @@ def detect(file: SourceFile) -> Kind:
     """The kind whose words the file contains.
 
     Raises:
-        InputError: the file cannot be read, is empty, compressed or binary, or holds no evidence that is known.
+        InputError: see `detected`, or it holds no evidence that is known.
+    """
+    found = detected(file)
+    if found is None:
+        raise _unknown(file, next(file.chunks()))
+    return found
+
+
+def detected(file: SourceFile) -> Kind | None:
+    """The kind whose words the file contains, if there is one.
+
+    Raises:
+        InputError: the file cannot be read, is empty, compressed or binary.
     """
     chunks = file.chunks()
     head = next(chunks, b"")
@@ -43,7 +55,7 @@ def detect(file: SourceFile) -> Kind:
             return found
     if MEAN_PHRASE.search(head.decode(errors="replace")):
         return KINDS["mean"]
-    raise _unknown(file, head)
+    return None
 
 
 def _kind_of(window: bytes) -> Kind | None:
@@ -64,7 +76,7 @@ def _binary_kind(file: SourceFile, head: bytes) -> Kind | None:
 
 def _zip_kind(file: SourceFile) -> Kind:
     try:
-        with zipfile.ZipFile(file.path) as archive:
+        with zipfile.ZipFile(file.opened.stream()) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
         raise file.error("a damaged zip file", hint="copy it again") from None

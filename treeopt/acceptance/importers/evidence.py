@@ -15,7 +15,9 @@ from treeopt.errors import FileFormatError, InputError, UnknownNameError
 from treeopt.files.evidence_lines import SourceFile
 
 
-def read_evidence(paths: Sequence[Path], kind: str | None = None, draft_tokens: int | None = None) -> Imported:
+def read_evidence(
+    paths: Sequence[Path | SourceFile], kind: str | None = None, draft_tokens: int | None = None
+) -> Imported:
     """Read files of one kind; two scrapes of a server are subtracted, other files stand side by side.
 
     `kind` forces one of `KINDS`; `draft_tokens` is K, for files that do not say how many tokens they drafted.
@@ -23,7 +25,7 @@ def read_evidence(paths: Sequence[Path], kind: str | None = None, draft_tokens: 
     Raises:
         InputError: a file cannot be read, is of no known kind, or contradicts itself (with file, line and numbers).
     """
-    files = [SourceFile(Path(path)) for path in paths]
+    files = [path if isinstance(path, SourceFile) else SourceFile(path) for path in paths]
     if not files:
         raise InputError("no file given", hint=f"kinds: {', '.join(KINDS)}")
     if draft_tokens is not None and not 1 <= draft_tokens <= MAX_DRAFT_TOKENS:

@@ -50,7 +50,7 @@ def read_llamacpp(job: Job) -> Reading:
 
 def _request_chains(line: Line) -> Chains | None:
     found = _REQUEST.search(line.text)
-    rates = line.numbers_after("acceptance rate per position =")
+    rates = [r.value for r in line.numbers_after("acceptance rate per position =")]
     if found is None or not rates:
         return None
     chains = _chains(line, rates, accepted=int(found[1]), generated=int(found[2]), drafts=None)
@@ -61,7 +61,7 @@ def _request_chains(line: Line) -> Chains | None:
 def _from_statistics(last: dict[str, tuple[Line, int]]) -> ChainCounts:
     counts = ChainCounts()
     for line, drafts in last.values():
-        found, rates = _STATISTICS.search(line.text), line.numbers_after("#acc rate/pos =")
+        found, rates = _STATISTICS.search(line.text), [r.value for r in line.numbers_after("#acc rate/pos =")]
         if found is not None and rates and drafts:
             chains = _chains(line, rates, accepted=int(found[4]), generated=int(found[3]), drafts=drafts)
             _check_mean(line, "#mean acc len =", chains)

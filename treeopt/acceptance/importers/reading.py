@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,9 +10,9 @@ from typing import Final
 
 from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.position import MeanLength
-from treeopt.acceptance.profile import Conditions, Evidence, RankProfile
+from treeopt.acceptance.profile import Conditions, RankEvidence, RankProfile
 from treeopt.acceptance.table import DepthRanks
-from treeopt.files.evidence_lines import SourceFile, sha256_of
+from treeopt.files.evidence_lines import SourceFile
 
 SERVED: Final = Conditions(sampling="draft-starts")  # a server counts where its drafts start
 _NAME_CHARS: Final = 120
@@ -117,7 +118,7 @@ class Job:
 
     def source(
         self,
-        evidence: Evidence,
+        evidence: RankEvidence,
         *,
         label: str = "",
         tally: Tally,
@@ -141,7 +142,11 @@ class Job:
     @cached_property
     def sha256(self) -> str:
         """Hash of everything that is read."""
-        return sha256_of(filter(None, [self.earlier, self.file]))
+        digest = hashlib.sha256()
+        for file in filter(None, [self.earlier, self.file]):
+            for chunk in file.chunks():
+                digest.update(chunk)
+        return digest.hexdigest()
 
     def name(self, label: str) -> str:
         """A profile name: the file's, and what tells its sources apart."""
@@ -149,7 +154,7 @@ class Job:
         return re.sub(r"[^\w.]+", "-", words).strip("-")[:_NAME_CHARS]
 
 
-def supports(evidence: Evidence) -> str:
+def supports(evidence: RankEvidence) -> str:
     """What can be planned from one evidence, in a sentence."""
     if isinstance(evidence, PathCounts):
         return f"trees up to {evidence.depth} deep with {evidence.ranks} guesses per node, from joint counts"

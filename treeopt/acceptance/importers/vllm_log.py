@@ -56,7 +56,7 @@ class _Found:
 
     def add(self, line: Line) -> None:
         """Count one line."""
-        rates, average = line.numbers_after(_RATES), line.number_after(_AVERAGE)
+        rates, average = [r.value for r in line.numbers_after(_RATES)], line.number_after(_AVERAGE)
         accepted, drafted = line.number_after("Accepted:"), line.number_after("Drafted:")
         if not rates:
             self.bare += accepted is not None

@@ -33,7 +33,7 @@ class Bench:
 class _HeldFile(SourceFile):
     """A file whose text was read already."""
 
-    held: str
+    held: str = ""
 
     def text(self) -> str:
         return self.held
@@ -49,7 +49,7 @@ def read_bench_steps(path: Path, text: str) -> list[ServedStep]:
     Raises:
         FileFormatError: no JSON, nothing that is known, or a number that is missing or out of range.
     """
-    file = _HeldFile(path, text)
+    file = _HeldFile(path, held=text)
     documents = list(file.records())
     for bench in BENCHES:
         rows = [

@@ -9,7 +9,7 @@ from statistics import fmean, median
 import numpy as np
 import numpy.typing as npt
 
-from treeopt.acceptance.dynamic_tree import triple_widths
+from treeopt.acceptance.dynamic_tree import dynamic_tree_widths
 from treeopt.arrays import FloatArray
 from treeopt.cost.step_cost import StepCost
 from treeopt.files.evidence_lines import Place
@@ -64,7 +64,7 @@ class ServedStep:
 
 def drafted_widths(steps: int, topk: int = 1) -> tuple[int, ...]:
     """What the drafter runs in each of its passes, as a row holds it; a chain has one node per depth."""
-    return tuple(triple_widths(steps, topk, levels=steps).tolist())
+    return tuple(dynamic_tree_widths(steps, topk, levels=steps).tolist())
 
 
 def medians(rows: Iterable[ServedStep]) -> list[ServedStep]:

@@ -1,0 +1,98 @@
+"""Acceptance evidence from any file that holds some: a rank profile, a trace, or what an engine wrote."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from treeopt.acceptance.profile import RankProfile
+from treeopt.acceptance.profile_file import COMMON_KEYS, check_format, read_conditions, read_profile
+from treeopt.acceptance.shard_files import trace_format
+from treeopt.acceptance.shards import TraceFiles
+from treeopt.acceptance.trace import Trace
+from treeopt.errors import InputError
+from treeopt.files.documents import Document
+from treeopt.files.evidence_lines import SourceFile
+from treeopt.files.shipped import TRACE_SUFFIXES
+
+_HEAD_BYTES = 4096
+
+
+def load_profile(place: Path | SourceFile, *, keep: bool = False, confidence: bool = False) -> RankProfile:
+    """Read a rank profile (YAML, JSON), a trace (NPZ, Parquet, JSONL, or a folder of shards) or an engine's metrics.
+
+    The file is opened and decoded once: with `keep` the trace stays in memory beside its counts, with `confidence` the
+    drafter's probabilities too, where they were recorded.
+
+    Raises:
+        InputError: the file cannot be read.
+        FileFormatError: it holds no evidence, or its numbers contradict each other (with the line).
+    """
+    file = place if isinstance(place, SourceFile) else SourceFile(place, what="rank profile")
+    if is_trace(file):
+        return TraceFiles.find(file).profile(name=file.path.stem, keep=keep, confidence=confidence)
+    if _is_engines(file):
+        return _imported(file)
+    document = file.document()
+    if isinstance(document.value, dict) and "trace" in document.value:
+        return _with_trace(document, file.path.parent, keep=keep, confidence=confidence)
+    return read_profile(document)
+
+
+def read_trace(path: Path, *, confidence: bool = False) -> Trace:
+    """A whole trace in memory: an NPZ, Parquet or JSONL file, or a folder of shards.
+
+    Args:
+        confidence: with the drafter's probabilities, most of a file, where they were recorded.
+
+    Raises:
+        InputError: there is none, or it cannot be read, or contradicts itself.
+    """
+    return TraceFiles.find(path).load(confidence=confidence)
+
+
+def is_trace(file: SourceFile) -> bool:
+    """Whether a file (or folder) holds a trace, by its content or else by its ending."""
+    return file.path.is_dir() or trace_format(file) is not None or file.path.suffix in set(TRACE_SUFFIXES) - {".jsonl"}
+
+
+def is_profile(file: SourceFile) -> bool:
+    """Whether a file says of itself that it is a rank profile."""
+    return b"treeopt.ranks/" in next(file.chunks(), b"")[:_HEAD_BYTES]
+
+
+def _is_engines(file: SourceFile) -> bool:
+    from treeopt.acceptance.importers.detection import detected  # thirty files that a profile does not need
+
+    return b"treeopt." not in next(file.chunks(), b"")[:_HEAD_BYTES] and detected(file) is not None
+
+
+def _imported(file: SourceFile) -> RankProfile:
+    from treeopt.acceptance.importers import read_evidence
+
+    imported = read_evidence([file])
+    names = [profile.name for profile in imported.profiles]
+    if not names:
+        raise InputError(f"{file.name}: nothing in it can be planned from", hint=f"{imported.unplanned[0]}")
+    if len(names) > 1:
+        raise InputError(
+            f"{file.name} holds {len(names)} sources: {', '.join(names)}",
+            hint=f"choose one: treeopt ranks import {file.path} --source {names[0]} --out ranks.yaml",
+        )
+    found = imported.profiles[0]
+    return replace(found, note="; ".join([found.note, *imported.warnings]))
+
+
+def _with_trace(document: Document, folder: Path, *, keep: bool, confidence: bool) -> RankProfile:
+    """A profile whose counts are those of the trace that it names, beside it."""
+    root = document.root
+    check_format(root)
+    root.only(*COMMON_KEYS, "trace")
+    measured = TraceFiles.find(folder / root.get("trace").text()).profile(name="", keep=keep, confidence=confidence)
+    return replace(
+        measured,
+        name=root.get("name").text(),
+        conditions=read_conditions(root.get("conditions", {})),
+        note=root.get("note", "").text(),
+        source=root.get("source", "").text(),
+    )

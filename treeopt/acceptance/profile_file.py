@@ -1,0 +1,185 @@
+"""`treeopt.ranks/1` files: rank profiles in YAML or JSON, in and out."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, Final
+
+import numpy as np
+
+from treeopt.acceptance.conversions import with_bonus
+from treeopt.acceptance.errors import EvidenceError
+from treeopt.acceptance.paths import MAX_RANKS, PathCount, PathCounts
+from treeopt.acceptance.position import MAX_DRAFT_TOKENS, MeanLength, PositionSurvival
+from treeopt.acceptance.profile import EVIDENCE_KINDS, Conditions, RankEvidence, RankProfile
+from treeopt.acceptance.rules import read_rule
+from treeopt.acceptance.table import DepthRanks
+from treeopt.arrays import FloatArray
+from treeopt.files.documents import Document, Field
+
+FORMAT: Final = "treeopt.ranks/1"
+COMMON_KEYS: Final = ("format", "name", "evidence", "conditions", "note", "source", "documents")
+
+
+def read_profile(document: Document) -> RankProfile:
+    """The profile that a document holds.
+
+    Raises:
+        FileFormatError: it is no profile, or its numbers contradict each other (with the line).
+    """
+    try:
+        return _parse(document)
+    except EvidenceError as error:
+        raise document.error(str(error), *error.keys, hint=error.hint) from None
+
+
+def profile_document(profile: RankProfile) -> dict[str, Any]:
+    """The profile as the value of a `treeopt.ranks/1` file: counts wherever there are counts."""
+    value: dict[str, Any] = {"format": FORMAT, "name": profile.name, "evidence": profile.kind}
+    value |= _evidence_fields(profile.evidence)
+    if profile.documents:
+        value["documents"] = profile.documents
+    if profile.note:
+        value["note"] = profile.note
+    if profile.source:
+        value["source"] = profile.source
+    return {**value, "conditions": profile.conditions.known()}
+
+
+def _evidence_fields(evidence: RankEvidence) -> dict[str, Any]:
+    if isinstance(evidence, PathCounts):
+        return {
+            "starts": _plain(evidence.starts),
+            "paths": [_path_row(item, evidence.depth) for item in evidence],
+        }
+    if isinstance(evidence, MeanLength):
+        drafts = {} if evidence.drafts is None else {"drafts": _plain(evidence.drafts)}
+        mean = {"mean_accepted_length": evidence.mean_accepted_length, "draft_tokens": evidence.draft_tokens}
+        return {**mean, "bonus_counted": True, **drafts}
+    if isinstance(evidence, PositionSurvival):
+        if evidence.drafts is None or evidence.accepted is None:
+            return {"probabilities": evidence.survival.tolist()}
+        return {"drafts": _plain(evidence.drafts), "accepted": [_plain(x) for x in evidence.accepted]}
+    if evidence.reached is None or evidence.counts is None:
+        return {"probabilities": evidence.rates.tolist()}
+    return {
+        "reached": [_plain(x) for x in evidence.reached],
+        "counts": [[_plain(x) for x in row] for row in evidence.counts],
+    }
+
+
+def _parse(document: Document) -> RankProfile:
+    root = document.root
+    check_format(root)
+    kind = root.get("evidence").text()
+    if kind == "depth-rank":
+        root.only(*COMMON_KEYS, "reached", "counts", "probabilities")
+        evidence: RankEvidence = _depth_ranks(root)
+    elif kind == "paths":
+        root.only(*COMMON_KEYS, "starts", "paths")
+        evidence = _path_counts(root)
+    elif kind == "position":
+        root.only(*COMMON_KEYS, "drafts", "accepted", "probabilities")
+        evidence = _position(root)
+    elif kind == "mean":
+        root.only(*COMMON_KEYS, "drafts", "mean_accepted_length", "draft_tokens", "bonus_counted")
+        evidence = _mean(root)
+    else:
+        known = ", ".join(sorted(EVIDENCE_KINDS.values()))
+        raise root.get("evidence").error(f"unknown evidence '{kind}'", hint=f"known: {known}")
+    return RankProfile(
+        name=root.get("name").text(),
+        evidence=evidence,
+        conditions=read_conditions(root.get("conditions", {})),
+        sha256=document.sha256,
+        documents=root.get("documents", 0).integer(low=0),
+        note=root.get("note", "").text(),
+        source=root.get("source", "").text(),
+    )
+
+
+def check_format(root: Field) -> None:
+    """Refuse a file that does not say that it is a rank profile.
+
+    Raises:
+        FileFormatError: it says something else, with its line.
+    """
+    found = root.get("format").text()
+    if found != FORMAT:
+        raise root.get("format").error(f"this is '{found}'", hint=f"a rank profile starts with `format: {FORMAT}`")
+
+
+def _depth_ranks(root: Field) -> DepthRanks:
+    if "probabilities" in root.mapping():
+        return DepthRanks(rates=_table(root.get("probabilities")))
+    reached = np.array([f.number(low=0) for f in root.get("reached").items()])
+    return DepthRanks.from_counts(reached=reached, counts=_table(root.get("counts")))
+
+
+def _table(field: Field) -> FloatArray:
+    rows = [[cell.number() for cell in row.items()] for row in field.items()]
+    width = max((len(row) for row in rows), default=0)
+    return np.array([row + [0.0] * (width - len(row)) for row in rows])
+
+
+def _path_counts(root: Field) -> PathCounts:
+    items = []
+    for entry in root.get("paths").items():
+        parts = list(entry.items())
+        if len(parts) not in (2, 3):
+            raise entry.error(
+                f"{len(parts)} values",
+                hint="write [path, count], or [path, count, times its next depth was recorded]",
+            )
+        path = tuple(rank.integer(low=0, high=MAX_RANKS - 1) for rank in parts[0].items())
+        if not path:
+            raise parts[0].error("the root is listed as a path", hint="the root's count is `starts`")
+        count = parts[1].number(low=0)
+        items.append(PathCount(path, count, parts[2].number(low=0, high=count) if len(parts) == 3 else count))
+    return PathCounts.from_items(root.get("starts").number(low=1), items)
+
+
+def _position(root: Field) -> PositionSurvival:
+    if "probabilities" in root.mapping():
+        return PositionSurvival(survival=np.array([f.number() for f in root.get("probabilities").items()]))
+    accepted = np.array([f.number() for f in root.get("accepted").items()])
+    return PositionSurvival.from_counts(drafts=root.get("drafts").number(), accepted=accepted)
+
+
+def _mean(root: Field) -> MeanLength:
+    length = root.get("mean_accepted_length").number()
+    return MeanLength(
+        mean_accepted_length=length if root.get("bonus_counted").boolean() else with_bonus(length),
+        draft_tokens=root.get("draft_tokens").integer(low=1, high=MAX_DRAFT_TOKENS),
+        drafts=root.get("drafts").number(low=1) if "drafts" in root.mapping() else None,
+    )
+
+
+def read_conditions(field: Field) -> Conditions:
+    """What a profile or shard says it was measured under; what is null is not said.
+
+    Raises:
+        FileFormatError: an unknown key, rule or sampling, or a value of another type, with its line.
+    """
+    field.only(*(f.name for f in fields(Conditions)))
+    values: dict[str, Any] = {}
+    for key in field.mapping():
+        item = field.get(key)
+        if item.value is not None:
+            values[key] = item.number(low=0) if key == "temperature" else item.text()
+    if "rule" in values:
+        read_rule(field.get("rule"))
+    sampling = values.get("sampling")
+    if sampling not in (None, "all-positions", "draft-starts"):
+        raise field.get("sampling").error(f"unknown sampling '{sampling}'", hint="known: all-positions, draft-starts")
+    return Conditions(**values)
+
+
+def _path_row(item: PathCount, deepest: int) -> list[Any]:
+    row: list[Any] = [list(item.path), _plain(item.count)]
+    cut = item.trials != item.count and len(item.path) < deepest
+    return [*row, _plain(item.trials)] if cut else row
+
+
+def _plain(value: float) -> int | float:
+    return int(value) if float(value).is_integer() else float(value)
