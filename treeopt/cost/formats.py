@@ -91,8 +91,8 @@ class WeightFormats(NamedTuple):
     def parse(cls, text: str, *, experts: bool = False) -> WeightFormats:
         """The formats that a name means for a network with or without experts.
 
-        - `fp8` of a network with experts is `fp8_block`, which published checkpoints of such networks are in;
-          `fp8_tensor` is one scale per tensor for all.
+        - `fp8` of a network with experts has theirs in blocks, as published checkpoints do; `fp8_tensor` has one scale
+          per tensor for all.
         - `mxfp4` and `mxfp4_mxfp8` are of the experts alone, beside 16-bit layers, as gpt-oss is published.
         - `bf16/mxfp4` names those of the layers and of the experts.
 
@@ -106,7 +106,7 @@ class WeightFormats(NamedTuple):
             return cls(Dtype.FP8, Dtype.FP8)
         dtype = Dtype(text)
         if experts and dtype is Dtype.FP8:
-            dtype = Dtype.FP8_BLOCK
+            return cls(Dtype.FP8, Dtype.FP8_BLOCK)
         if experts and dtype in (Dtype.MXFP4, Dtype.MXFP4_MXFP8):
             return cls(Dtype.BF16, dtype)
         return cls(dtype, dtype)

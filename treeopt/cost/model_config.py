@@ -13,6 +13,8 @@ from treeopt.cost.model import ModelShape, Window
 from treeopt.cost.stored_formats import stored_formats
 from treeopt.files.documents import Field
 
+# No model has a larger one.
+MAX_SIZE: Final = 1 << 26
 _PRICED_LAYERS: Final = ("full_attention", "sliding_attention", "chunked_attention", "linear_attention")
 _SIZES: Final = (
     *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
@@ -79,13 +81,13 @@ def _size(config: Field, *keys: str) -> int:
         FileFormatError: all absent (the first is named), or a value that is not a whole number >= 1.
     """
     found = _size_or_none(config, *keys)
-    return config.get(keys[0]).integer(low=1) if found is None else found
+    return config.get(keys[0]).integer(low=1, high=MAX_SIZE) if found is None else found
 
 
 def _size_or_none(config: Field, *keys: str, low: int = 1) -> int | None:
     """The size under the first of `keys` that is there and not null, else None."""
     fields = (config.get(key, _class_default(config, key)) for key in keys)
-    return next((field.integer(low=low) for field in fields if field.value is not None), None)
+    return next((field.integer(low=low, high=MAX_SIZE) for field in fields if field.value is not None), None)
 
 
 def _class_default(config: Field, key: str) -> int | None:
@@ -115,7 +117,7 @@ def _attention(config: Field) -> Attention:
 
 def grouped_attention(kv_heads: Field, heads: int, head_dim: int) -> GroupedAttention:
     """The attention of `heads` queries over as many KV heads as the field says; raises as `model_from_config`."""
-    count = kv_heads.integer(low=1)
+    count = kv_heads.integer(low=1, high=MAX_SIZE)
     if heads % count:
         raise kv_heads.error(
             f"{heads} heads are not a multiple of {count} KV heads", hint="every KV head serves equally many heads"

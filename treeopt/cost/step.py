@@ -16,6 +16,7 @@ from treeopt.cost.engine import EngineSteps
 from treeopt.cost.formats import Dtype, WeightFormats
 from treeopt.cost.forward_pass import ForwardPass
 from treeopt.cost.kernels.attention import GroupedAttention
+from treeopt.cost.kernels.experts import MOST_CORRELATION, MOST_SKEW
 from treeopt.cost.kernels.family import Family
 from treeopt.cost.kernels.times import KernelTimes
 from treeopt.cost.model import ModelShape
@@ -150,8 +151,54 @@ class ModelStep:
         tokens = int(self.engine.padded(np.array(float(batch * nodes))))
         reaches = self._tables.target.reaches(tokens, requests=batch, queries=nodes, keys=context + nodes)
         notes = (*self.engine.notes(model=self.model.name, tokens=tokens), self.drafter.note, self.cliff(tokens))
-        found = [*(self.times.beyond(*reach) for reach in reaches), *notes]
+        found = [
+            *self._implausible(batch, context),
+            *(self.times.beyond(*reach) for reach in reaches),
+            self._routing(batch, nodes, context),
+            *notes,
+        ]
         return list(dict.fromkeys(sentence for sentence in found if sentence))
+
+    def _implausible(self, batch: int, context: int) -> Iterator[str]:
+        """Sentences on prices that a served step is not expected to have."""
+        kinds = [
+            (Family.GEMM, self.formats.layers),
+            *([(Family.EXPERTS, self.formats.experts)] if self.model.experts else []),
+        ]
+        for kind in kinds:
+            if said := self.times.implausible(*kind):
+                yield f"implausible: {said}"
+        wide = str(self.formats.wide)
+        if str(self.formats) != wide:
+            own, other = (
+                float(step.step_time_s(batch, 1, 0, np.zeros(1, dtype=np.int64), context))
+                for step in (self, replace(self, dtype=wide))
+            )
+            if own > other:
+                yield (
+                    f"implausible: a plain step of batch {batch} takes {own * 1e3:.1f} ms in {self.formats} and "
+                    f"{other * 1e3:.1f} ms in {wide}: the narrower format should not be slower"
+                )
+
+    def _routing(self, batch: int, nodes: int, context: int) -> str | None:
+        """What is assumed of routing, and how the price of the draft changes over what it can be."""
+        experts = self.model.experts
+        if experts is None or nodes == 1:
+            return None
+        ends = []
+        for skew, correlation in ((0.0, 0.0), (MOST_SKEW, MOST_CORRELATION)):
+            model = replace(self.model, experts=replace(experts, skew=skew, correlation=correlation))
+            of_target = replace(self, model=model)._tables.of_target((batch,), nodes, (context,))
+            draft_s, plain_s = (sum(float(s[0, n - 1, 0]) for s in of_target.values()) for n in (nodes, 1))
+            ends.append(draft_s / plain_s)
+        ours, visited = self.visits(batch, nodes), experts.count
+        assert ours is not None
+        return (
+            f"routing is taken with skew {experts.skew:g} and {experts.correlation:.0%} of a token's experts kept from "
+            f"the one before: {ours.visited:.0f} of {visited} experts for {nodes} tokens at batch {batch}; from "
+            f"balanced and independent to skew {MOST_SKEW:g} and {MOST_CORRELATION:.0%} the target's step is "
+            f"{ends[0]:.2f} to {ends[1]:.2f} plain ones"
+        )
 
     def _tree_terms(
         self, batch: IntLike, nodes: IntLike, depth: IntLike, widths: IntArray, context: IntLike

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from treeopt.acceptance.intervals import MIN_DOCUMENTS
 from treeopt.acceptance.loading import load_profile
+from treeopt.acceptance.model import expected_tokens, path_probabilities
 from treeopt.acceptance.profile import RankProfile, differs, stated
 from treeopt.acceptance.replay import ALL_POSITIONS_FLATTER
 from treeopt.acceptance.rules import APPROXIMATE_RULES, GREEDY
 from treeopt.acceptance.traffic import Part, Traffic
 from treeopt.cost import (
-    EngineSteps,
     Hardware,
     ModelShape,
     ModelStep,
@@ -31,6 +32,7 @@ from treeopt.errors import InputError
 from treeopt.files.shipped import DEFAULT_RANKS, locate
 from treeopt.plan.plan import Plan, Source
 from treeopt.planner.names import Names
+from treeopt.tree import DraftTree
 
 if TYPE_CHECKING:
     from treeopt.cost.tables.loading import CostTable
@@ -120,19 +122,20 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
     # Read once, so that the hash is of what was used: a pipe has nothing to give a second time.
     hardware_file, model_file = hardware_document(hardware_at.path), model_document(model_at.path)
     hardware = Hardware.from_document(hardware_file)
-    model = _skewed(model_from(model_file), names.expert_skew)
+    model = _routed(model_from(model_file), names)
     drafter = parse_drafter(names.drafter, load_model=lambda name: load_model(locate("models", name).path))
-    engine = (hardware.engine_steps or EngineSteps()).with_captures(names.capture_tokens, names.capture_limit)
+    engine = hardware.engine(names.capture_tokens, names.capture_limit)
     kernels = ModelStep(
         model=model,
         times=hardware.kernel_times(),
         drafter=drafter,
         dtype=names.dtype,
+        kv_dtype=names.kv_dtype,
         tp=names.tp,
         engine=engine,
     )
     ridge = float(f"{kernels.ridge_tokens:.6g}")
-    table = None if names.cost is None else _cost_table(names.cost)
+    table = None if names.cost is None else _cost_table(names.cost).at_lengths(_chain_lengths(evidence))
     return Inputs(
         names=names,
         evidence=evidence,
@@ -153,13 +156,28 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
             name=model.name,
             reference=model_at.reference,
             sha256=model_file.sha256,
-            facts=(("dtype", names.dtype), ("tp", names.tp), *_given(names, "expert_skew")),
+            facts=(
+                ("dtype", names.dtype or model.dtype),
+                ("tp", names.tp),
+                *_given(names, "kv_dtype", "expert_skew", "expert_correlation"),
+            ),
         ),
         kernels=kernels,
         cost=kernels if table is None else table.step(carried_by=kernels),
         cost_source=None if table is None else Source(name=table.name, reference=str(names.cost), sha256=table.sha256),
         cost_findings=() if table is None else table.findings,
     )
+
+
+def _chain_lengths(evidence: Traffic) -> Callable[[int], float]:
+    """Tokens per step of chains of K drafts."""
+    models = [(part.weight, part.profile.model()) for part in evidence.parts]
+
+    def tokens_per_step(K: int) -> float:
+        chain = DraftTree.chain(K)
+        return sum(weight * expected_tokens(path_probabilities(model, chain)) for weight, model in models)
+
+    return tokens_per_step
 
 
 def _cost_table(name: str) -> CostTable:
@@ -176,14 +194,23 @@ def _given(names: Names, *options: str) -> list[tuple[str, Any]]:
     ]
 
 
-def _skewed(model: ModelShape, skew: float | None) -> ModelShape:
-    if skew is None:
+def _routed(model: ModelShape, names: Names) -> ModelShape:
+    """The model with the routing that was asked for."""
+    skew, correlation = names.expert_skew, names.expert_correlation
+    if skew is None and correlation is None:
         return model
     if model.experts is None:
-        raise InputError(f"{model.name} has no experts to be skewed", hint="leave the skew out")
-    if not 0.0 <= skew <= MAX_SKEW:
+        raise InputError(f"{model.name} has no experts to be routed", hint="leave the skew and correlation out")
+    if skew is not None and not 0.0 <= skew <= MAX_SKEW:
         raise InputError(f"an expert skew of {skew:g} is out of range", hint=f"give 0 (balanced) to {MAX_SKEW:g}")
-    return replace(model, experts=replace(model.experts, skew=skew))
+    if correlation is not None and not 0.0 <= correlation <= 1.0:
+        raise InputError(f"an expert correlation of {correlation:g} is out of range", hint="give 0 (none) to 1")
+    experts = replace(
+        model.experts,
+        skew=model.experts.skew if skew is None else skew,
+        correlation=model.experts.correlation if correlation is None else correlation,
+    )
+    return replace(model, experts=experts)
 
 
 def load_evidence(text: str, *, confidence: bool = False) -> tuple[Traffic, Source]:
@@ -259,7 +286,9 @@ def inputs_of(plan: Plan, *, ranks: str | None = None, confidence: bool = False)
             tp=int(model_facts.get("tp", 1)),
             capture_tokens=None if captures is None else tuple(captures),
             capture_limit=hardware_facts.get("capture_limit"),
+            kv_dtype=model_facts.get("kv_dtype"),
             expert_skew=model_facts.get("expert_skew"),
+            expert_correlation=model_facts.get("expert_correlation"),
             cost=None if plan.cost is None else plan.cost.reference,
         ),
         confidence=confidence or any(bucket.dynamic for bucket in plan.buckets),

@@ -21,7 +21,7 @@ from treeopt.cost.hardware import Hardware, Measurement
 from treeopt.cost.kernels.family import Family
 from treeopt.cost.kernels.fits import FitEntry, KernelFits
 from treeopt.cost.kernels.times import STAND_INS, WIDE_FORMATS, KernelTimes, rates
-from treeopt.errors import InputError
+from treeopt.errors import InputError, TooFewRowsError
 
 # Columns that name the GPU and the engine; rows of several must not be fitted as one.
 _IDENTITY: Final = ("gpu", "device", "engine", "version")
@@ -90,14 +90,19 @@ def fit_profile(paths: Sequence[Path], selections: list[Selection], request: Fit
     for part in sorted(rows, key=lambda part: _ORDER.index(part.family)):
         if part.family is Family.LATENT:
             part = without_projections(part, _times(request, families))
-        families.append(
-            fit_family(
+        try:
+            fitted = fit_family(
                 part,
                 processors=request.processors,
                 datasheet=_sheet_rates(request.sheet, part),
                 peak_flops=_gemm_peak(families),
             )
-        )
+        except TooFewRowsError as error:
+            if part.family is Family.GEMM:
+                raise
+            warnings.append(f"{error}: left out")
+        else:
+            families.append(fitted)
     fits = _asked_for(families)
     measurement = Measurement(
         engine=engine,

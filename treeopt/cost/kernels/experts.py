@@ -19,6 +19,9 @@ DEFAULT_SKEW: Final = 0.8
 # four tokens in a row visit 2.6 times the experts of one. Cohere, "Why MoE models get more from speculative decoding"
 # (2026-04-21), measured 38 % and 2.5 times.
 DEFAULT_CORRELATION: Final = 0.25
+# The far end of what is seen: NVIDIA's most skewed rows, and half of the experts kept.
+MOST_SKEW: Final = 1.2
+MOST_CORRELATION: Final = 0.5
 _HALVINGS: Final = 60
 # What tells a layer of balanced experts from one with skewed routing: far beyond any reach.
 _ROUTING_APART: Final = 20.0

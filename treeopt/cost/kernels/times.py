@@ -37,6 +37,11 @@ STAND_INS: Final[Mapping[Dtype, tuple[Dtype, ...]]] = {
     Dtype.FP16: (Dtype.FP16, Dtype.BF16),
     Dtype.FP8_STATIC: (Dtype.FP8_STATIC, Dtype.FP8),
 }
+# How far what stands in for a format without rows is off where rows exist too (benchmarks/stand_ins.py).
+STAND_IN_ERROR: Final[Mapping[tuple[Family, Dtype], FitError]] = {}
+# Of a launch of 16-bit GEMMs: beyond it something else is in the rows.
+_SLOW_LAUNCH: Final = 5.0
+_CACHED: Final = (Family.ATTENTION, Family.LATENT)
 # What attention, messages and copies are measured in, the best first: whoever decodes in 32 bit measures nothing else.
 _LEAST_LEFT: Final = 0.2  # of a GEMM without the scales of its activations
 WIDE_FORMATS: Final = (Dtype.BF16, Dtype.FP16, Dtype.FP32)
@@ -251,23 +256,55 @@ class KernelTimes:
         if entry is None:
             return self._unmeasured(family, dtype)
         outside = [*_outside(entry.fit, family, use)]
-        if family is Family.ATTENTION and use.queries > 1 and (limit := entry.fit.limit("queries")) and limit.high < 2:
+        if family in _CACHED and use.queries > 1 and (limit := entry.fit.limit("queries")) and limit.high < 2:
             outside.append("attention of several queries per request was not measured: their arithmetic is modelled")
+        if entry.dtype.bytes_per_value != dtype.bytes_per_value and family in _CACHED:
+            outside.append(f"no attention over a {dtype} cache was measured: {entry.dtype} rows at its bytes")
         return f"{self.name}: {'; '.join(outside)}" if outside else None
 
+    def implausible(self, family: Family, dtype: Dtype) -> str | None:
+        """A sentence where the fit of a family cannot be what a served step runs: its own rows speak against it."""
+        entry, wide = self._entry(family, dtype), self.fits.get(Family.GEMM, *WIDE_FORMATS)
+        if self.note is not None or entry is None or wide is None or family not in (Family.GEMM, Family.EXPERTS):
+            return None
+        form, gemm = entry.fit.roofline, wide.fit.roofline
+        if family is Family.GEMM and form.launch_s > _SLOW_LAUNCH * gemm.launch_s:
+            return (
+                f"{dtype} GEMMs of {self.name} take {form.launch_s * 1e6:.0f} us whatever their size, 16-bit ones "
+                f"{gemm.launch_s * 1e6:.0f}: their rows seem to hold launches from the host, which captured graphs save"
+            )
+        if form.bandwidth_bytes_per_s < gemm.bandwidth_bytes_per_s / 2:
+            return (
+                f"{dtype} {family} of {self.name} stream at {form.bandwidth_bytes_per_s / 1e12:.2f} TB/s, its GEMMs at "
+                f"{gemm.bandwidth_bytes_per_s / 1e12:.2f}: a slow kernel, which your checkpoint may not run"
+            )
+        return None
+
     def _unmeasured(self, family: Family, dtype: Dtype) -> str:
+        off = STAND_IN_ERROR.get((family, dtype))
+        how = (
+            f", off by {off.median:.0%} at the median and {off.p90:.0%} at the 90th percentile where both are"
+            if off
+            else ""
+        )
+        wide = self.fits.get(Family.EXPERTS, *WIDE_FORMATS)
+        experts = "the form of 16-bit experts" if wide else "the form of GEMMs"
         stand_in = {
-            Family.GEMM: f"no {dtype} GEMM was measured: the bf16 form at {dtype.bytes_per_value:.2g} bytes per weight",
-            Family.EXPERTS: f"no {dtype} experts were measured: priced by the form of GEMMs",
+            Family.GEMM: f"no {dtype} GEMM was measured: the bf16 form at {dtype.bytes_per_value:.2g} bytes per weight"
+            + how,
+            Family.EXPERTS: f"no {dtype} experts were measured: priced by {experts} at their bytes{how}",
             Family.ATTENTION: "no attention was measured: priced by the form of GEMMs",
+            Family.LATENT: "no latent attention was measured: priced by the form of grouped-query attention"
+            + (f"{how}" if off else ""),
             Family.ALL_REDUCE: "no all-reduce was measured: priced by the link's datasheet rate",
             Family.STREAM: "norms, activations and copies were not measured: priced with the launch and rate of GEMMs",
         }
         return f"{self.name}: {stand_in[family]}"
 
     def _entry(self, family: Family, dtype: Dtype) -> FitEntry | None:
-        formats = _stand_ins(dtype) if family in (Family.GEMM, Family.EXPERTS) else WIDE_FORMATS
-        return self.fits.get(family, *formats)
+        if family in (Family.GEMM, Family.EXPERTS):
+            return self.fits.get(family, *_stand_ins(dtype))
+        return self.fits.get(family, *(_kv_stand_ins(dtype) if family in _CACHED else WIDE_FORMATS))
 
     def _gemm(self, dtype: Dtype) -> tuple[FitEntry, bool]:
         """The GEMM fit that prices `dtype`, and whether its rows are of that format."""
@@ -328,21 +365,24 @@ def _scalar(value: float) -> FloatArray:
     return np.array(float(value))
 
 
-_ASKED: Final = {
+_ASKED: Final[Mapping[Family, tuple[str, ...]]] = {
     Family.GEMM: ("tokens",),
-    Family.EXPERTS: ("tokens",),
+    Family.EXPERTS: ("tokens", "hidden", "intermediate", "experts", "per_token"),
     Family.ATTENTION: ("keys", "requests"),
-    Family.LATENT: ("keys", "requests"),
+    Family.LATENT: ("keys", "requests", "heads"),
     Family.ALL_REDUCE: ("message_bytes", "tp"),
-    Family.STREAM: (),
 }
 
 
 def _outside(fit: KernelFit, family: Family, use: Use) -> list[str]:
     found = []
-    for size in _ASKED[family]:
+    for size in _ASKED.get(family, ()):
         limit, value = fit.limit(size), getattr(use, size)
-        if limit and value and value > limit.high:
-            what = size.replace("_", " ")
-            found.append(f"{family.replace('_', '-')} was measured up to {limit.high:,.0f} {what}, asked for {value:,}")
+        if not limit or not value or limit.low <= value <= limit.high:
+            continue
+        what, kernel = size.replace("_", " "), family.replace("_", "-")
+        if value > limit.high:
+            found.append(f"{kernel} was measured up to {limit.high:,.0f} {what}, asked for {value:,}")
+        elif size in _ASKED[Family.EXPERTS][1:]:
+            found.append(f"{kernel} was measured from {limit.low:,.0f} {what} on, asked for {value:,}")
     return found
