@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from check.logs import trtllm_iteration, vllm_line, vllm_throughput
 from check.simulated import chain, metrics_of
 from plans import bucket_of, plan_of
+from shared import SHARED, needs_shared
 
 from treeopt.acceptance.errors import NoDraftsError
 from treeopt.acceptance.importers import read_evidence
@@ -16,8 +18,10 @@ from treeopt.acceptance.replay import ALL_POSITIONS_FLATTER
 from treeopt.check.check import DriftVerdict, check_plan, read_metrics
 from treeopt.check.measured import Measured
 from treeopt.check.report import CheckReport, FindingKind
+from treeopt.engines.schedule import DraftSchedule
 from treeopt.errors import InputError
 from treeopt.plan.plan import Plan
+from treeopt.plan.reading import load_plan
 from treeopt.tree import DraftTree
 
 CHAIN4, CHAIN2, OFF = DraftTree.chain(4), DraftTree.chain(2), DraftTree(())
@@ -76,11 +80,11 @@ def test_each_length_is_compared_with_its_bucket() -> None:
 
 def test_mixed_lengths_are_compared_over_what_all_have() -> None:
     # Half of the drafts had 2 tokens, so depths 3 and 4 are halved; depths 1 and 2 are as planned.
-    mixed = replace(counted([0.7, 0.5, 0.175, 0.125]), shorter=3.0)
+    mixed = replace(counted([0.7, 0.5, 0.175, 0.125]), drafted=3.0)
     report = check_plan(CHAINS, metrics_of(mixed))
     assert not report.drifted
     assert report.compared[0].change.planned == pytest.approx(2.2)
-    assert kinds(check_plan(CHAINS, metrics_of(replace(counted([0.5, 0.3, 0.1, 0.1]), shorter=3.0)))) == [
+    assert kinds(check_plan(CHAINS, metrics_of(replace(counted([0.5, 0.3, 0.1, 0.1]), drafted=3.0)))) == [
         FindingKind.ACCEPTANCE_FELL
     ]
 
@@ -88,7 +92,8 @@ def test_mixed_lengths_are_compared_over_what_all_have() -> None:
 def test_something_else_runs() -> None:
     report = check_plan(CHAINS, metrics_of(counted([0.7, 0.5, 0.35])))
     assert kinds(report) == [FindingKind.NOT_ACTIVE]
-    assert "3 tokens drafted per step, the plan drafts 0, 2, 4" in report.findings[0].seen
+    seen = "3 draft tokens per draft, the plan drafts 4 at batch 1-4, 2 at batch 5-16, 0 at batch 17-64"
+    assert report.findings[0].seen == seen
 
 
 def test_nothing_is_drafted() -> None:
@@ -118,7 +123,7 @@ def test_a_mean_above_what_the_tree_can_give() -> None:
 def test_a_mean_without_counts_is_unclear() -> None:
     report = check_plan(TREE, metrics_of(Measured(name="gauge", length=1.9)))
     assert not report.drifted
-    assert any("no count of drafts" in note for note in report.notes)
+    assert any("no count of steps" in note for note in report.notes)
 
 
 def test_which_tree_must_be_known() -> None:
@@ -182,7 +187,6 @@ def test_collapse_in_iterations(tmp_path: Path) -> None:
 
 
 def test_counters_that_stand_still(tmp_path: Path) -> None:
-    pytest.importorskip("prometheus_client")
     names = ("drafts", "draft_tokens", "accepted_tokens")
     text = "".join(f'vllm:spec_decode_num_{name}_total{{engine="0"}} 0.0\n' for name in names)
     with pytest.raises(NoDraftsError):
@@ -218,9 +222,6 @@ def test_head_accuracies_say_nothing_of_a_tree() -> None:
     report = check_plan(TREE, metrics_of(heads))
     assert report.compared == ()
     assert any("top guesses alone say nothing of a tree" in note for note in report.notes)
-    mixed = check_plan(TREE, metrics_of(replace(counted([0.6, 0.4]), shorter=1.5)))
-    assert mixed.compared == ()
-    assert any("drafts of several lengths say nothing of a tree" in note for note in mixed.notes)
     assert check_plan(plan_of(bucket_of(CHAIN2, 1, 8, f=F4[:3])), metrics_of(heads)).compared
 
 
@@ -235,3 +236,90 @@ def test_an_interval_of_drafts_taken_as_independent_counts_three_times() -> None
         plan = plan_of(bucket_of(CHAIN4, 1, 4, f=F4, half_width=0.196), documents=documents)
         errors.append(check_plan(plan, metrics_of(counted(F4[1:]))).compared[0].change.planned_error)
     assert errors == pytest.approx([0.3, 0.1], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("drafted", "batch", "judged"),
+    [
+        (4.0, 3, 4),
+        (3.6, 3, 4),  # the last drafts of a text are shorter
+        (2.0, 3, None),
+        (2.0, 8, 2),
+        (2.4, 8, 2),  # steps of four requests while the batch filled up
+        (1.977, 8, 2),
+        (2.6, 8, None),
+        (1.0, 8, None),
+        (2.0, 32, None),  # the plan drafts nothing there
+    ],
+)
+def test_a_bucket_is_judged_by_what_was_drafted_there(drafted: float, batch: int, judged: int | None) -> None:
+    """Within half a token per draft, whatever number of positions the counters have."""
+    source = replace(counted(F4[1:]), drafted=drafted, draft_tokens=4)
+    report = check_plan(CHAINS, metrics_of(source), batch=batch)
+    if judged is None:
+        assert kinds(report) == [FindingKind.NOT_ACTIVE]
+        assert report.findings[0].seen.startswith(f"{drafted:.3g} draft tokens per draft, the plan drafts ")
+        return
+    assert not report.drifted
+    (only,) = report.compared
+    assert (only.bucket.tree.depth, len(only.depths)) == (judged, judged)
+
+
+@pytest.mark.parametrize(("batch", "told"), [(3.86, 4), (8.2, 16), (4.6, 16), (None, None), (900.0, None)])
+def test_the_batch_is_that_of_the_file(batch: float | None, told: int | None) -> None:
+    """A mean without a draft length, which alone could be of any bucket."""
+    gauge = Measured(name="gauge", length=2.0, error=0.01, batch=batch)
+    report = check_plan(CHAINS, metrics_of(gauge))
+    assert [c.bucket.batch_max for c in report.compared] == ([] if told is None else [told])
+    assert any("give --batch" in note for note in report.notes) == (told is None)
+    assert [c.bucket.batch_max for c in check_plan(CHAINS, metrics_of(gauge), batch=2).compared] == [4]  # who says it
+
+
+def test_a_chain_that_runs_in_place_of_the_plan() -> None:
+    three = counted(F4[1:4])  # what the plan's f says of three guesses: 1 + .7 + .5 + .35
+    deployed = DraftSchedule.constant(DraftTree.chain(3))
+    for batch in (2, 8, 32):
+        assert kinds(check_plan(CHAINS, metrics_of(three), batch=batch)) == [FindingKind.NOT_ACTIVE]
+        report = check_plan(CHAINS, metrics_of(three), batch=batch, deployed=deployed)
+        assert not report.drifted
+        assert report.compared[0].change.planned == pytest.approx(2.55)
+    fell = check_plan(CHAINS, metrics_of(counted([0.5, 0.3, 0.2])), batch=8, deployed=deployed)
+    assert kinds(fell) == [FindingKind.ACCEPTANCE_FELL]
+    assert kinds(check_plan(CHAINS, metrics_of(counted(F4[1:3])), batch=8, deployed=deployed)) == [
+        FindingKind.NOT_ACTIVE
+    ]
+    with pytest.raises(InputError, match="no acceptance of a chain of 5"):
+        check_plan(CHAINS, metrics_of(three), deployed=DraftSchedule.constant(DraftTree.chain(5)))
+    with pytest.raises(InputError, match="is no chain"):
+        check_plan(CHAINS, metrics_of(three), deployed=DraftSchedule.constant(BUSHY))
+
+
+def test_what_is_missing_to_tell() -> None:
+    """Said once, and enough when it has come."""
+    few = check_plan(CHAINS, metrics_of(counted(F4[1:], 200)), batch=2)
+    (note,) = few.notes
+    (number,) = re.findall(r"about ([\d,]+) more steps would tell a change of 10%", note)
+    enough = 200 + int(number.replace(",", ""))
+    assert check_plan(CHAINS, metrics_of(counted(F4[1:], round(enough * 1.05))), batch=2).notes == ()
+    assert check_plan(CHAINS, metrics_of(counted(F4[1:], round(enough * 0.8))), batch=2).notes
+    wide = plan_of(bucket_of(CHAIN4, 1, 4, f=F4, half_width=1.0), documents=100)
+    assert "the plan's own interval is too wide" in check_plan(wide, metrics_of(counted(F4[1:]))).notes[0]
+
+
+@needs_shared
+@pytest.mark.parametrize(("batch", "judged"), [(None, "2-16"), (4, "2-16")])
+def test_a_served_schedule_is_active(batch: int | None, judged: str) -> None:
+    """vLLM 0.32 under lengths 3, 2, 1 at 4 requests: 2,319 drafted in 1,173 drafts, and three series of positions."""
+    folder = SHARED / "data" / "faults" / "engines"
+    metrics = read_metrics([folder / "m_v13c4_before.prom", folder / "m_v13c4_after.prom"])
+    (source,) = metrics.sources
+    assert source.drafted == pytest.approx(2319 / 1173)
+    assert source.batch == pytest.approx((1615 + 24) / 425)
+    report = check_plan(load_plan(folder / "tplan.yaml"), metrics, batch=batch)
+    assert not report.drifted
+    assert [c.bucket.batches for c in report.compared] == [judged]
+    one = read_metrics([folder / "m_v13c1_before.prom", folder / "m_v13c1_after.prom"])
+    assert one.sources[0].batch == pytest.approx(1.0)
+    report = check_plan(load_plan(folder / "tplan.yaml"), one)
+    assert [c.bucket.batches for c in report.compared] == ["1"]
+    assert not report.drifted

@@ -27,10 +27,10 @@ def write(tmp_path: Path, text: str) -> Path:
 def test_counts_and_their_error(tmp_path: Path) -> None:
     metrics = read_metrics([write(tmp_path, line_for(SURVIVAL, 1000) + "\n")])
     (source,) = metrics.sources
-    assert (metrics.kind, source.draft_tokens, source.drafts) == ("vllm-log", 3, 1000)
+    assert (metrics.kind, source.draft_tokens, source.steps) == ("vllm-log", 3, 1000)
     assert source.length == pytest.approx(2.55)
     assert source.error == pytest.approx(length_error(SURVIVAL, 1000))
-    assert source.shorter is None
+    assert source.drafted == pytest.approx(3.0)
     assert len(metrics.windows) == 1
 
 
@@ -38,7 +38,7 @@ def test_a_log_without_counts_gets_its_error_from_its_lines(tmp_path: Path) -> N
     arguments = "server_args=ServerArgs(speculative_eagle_topk=4, speculative_num_draft_tokens=16)"
     lines = [arguments, *(sglang_line(8, length) for length in (2.4, 2.6, 2.5, 2.7, 2.3))]
     (source,) = read_metrics([write(tmp_path, "\n".join(lines) + "\n")]).sources
-    assert (source.draft_tokens, source.drafts) == (None, None)  # a tree: its mean is all there is
+    assert (source.draft_tokens, source.steps) == (None, None)  # a tree: its mean is all there is
     assert source.length == pytest.approx(2.5)
     assert source.error == pytest.approx(np.std([2.4, 2.6, 2.5, 2.7, 2.3], ddof=1) / np.sqrt(5))
 
@@ -51,7 +51,7 @@ def test_one_rank_is_a_chain_several_are_ranks() -> None:
     chain = of_profile(profile([[60.0], [30.0]]))
     assert chain.survival is not None
     assert chain.survival.tolist() == pytest.approx([0.6, 0.3])
-    assert (chain.draft_tokens, chain.drafts) == (2, 100.0)
+    assert (chain.draft_tokens, chain.steps) == (2, 100.0)
     several = of_profile(profile([[60.0, 20.0], [30.0, 10.0]]))
     assert several.ranks is not None
     assert several.length is None

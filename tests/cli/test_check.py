@@ -60,7 +60,7 @@ def test_json_has_the_numbers_of_the_table(run: Run, chains: Path, tmp_path: Pat
     assert document["drifted"] is True
     (only,) = document["comparisons"]
     assert only["verdict"] == "drift"
-    assert only["drafts"] == 100_000
+    assert only["steps"] == 100_000
     assert only["measured_tokens"] < 0.95 * only["planned_tokens"]
     assert only["regret"]["loss"] >= 0.0
     assert [f["kind"] for f in document["findings"]] == ["acceptance fell"]
@@ -72,7 +72,7 @@ def test_not_active(run: Run, chains: Path, tmp_path: Path) -> None:
     ran = run("check", chains, "--metrics", path)
     assert ran.code == 3
     assert "plan not active (batch 8)" in ran.out
-    assert "12 tokens drafted per step" in ran.out
+    assert "12 draft tokens per draft" in ran.out
 
 
 def test_inputs_that_are_gone_leave_out_the_regret(run: Run, chains: Path, tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import stat
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treeopt.errors import FileFormatError, InputError
-from treeopt.files.documents import check_writable, dump_yaml, parse_document, read_document, write_atomically
+from treeopt.files.documents import dump_yaml, parse_document, read_document
 
 TEXT = """\
 name: x
@@ -105,67 +103,6 @@ def test_unreadable_files(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="not a text file") as caught:
         read_document(binary, what="plan")
     assert "YAML" not in caught.value.hint  # rows of times are CSV
-
-
-def test_writing_replaces_the_whole_file_and_keeps_its_mode(tmp_path: Path) -> None:
-    path = tmp_path / "plan.yaml"
-    path.write_text("old")
-    path.chmod(0o640)
-    write_atomically(path, "new", what="plan")
-    assert path.read_text() == "new"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert os.listdir(tmp_path) == ["plan.yaml"]
-
-
-def test_a_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "plan.yaml"
-    path.write_text("old")
-
-    def no_space(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", no_space)
-    with pytest.raises(InputError, match="cannot write it: no space left"):
-        write_atomically(path, "new", what="plan")
-    assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["plan.yaml"]
-
-
-def test_writing_where_nobody_can(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file or directory"):
-        write_atomically(tmp_path / "no" / "plan.yaml", "x", what="plan")
-    with pytest.raises(InputError, match="is a directory"):
-        write_atomically(tmp_path, "x", what="plan")
-    assert os.listdir(tmp_path) == []
-
-
-def test_what_cannot_be_written_is_refused_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file, device = tmp_path / "plan.yaml", Path(os.devnull)
-    file.write_text("old")
-    for right in (file, tmp_path / "new.yaml", device):
-        check_writable(right, what="plan")
-    for wrong, words in (
-        (tmp_path / "no" / "plan.yaml", "no: no such file or directory"),
-        (tmp_path, "is a directory"),
-        (file / "plan.yaml", "cannot write it: not a directory"),
-    ):
-        with pytest.raises(InputError, match=words):
-            check_writable(wrong, what="plan")
-    assert os.listdir(tmp_path) == ["plan.yaml"]
-    monkeypatch.setattr(os, "access", lambda path, _: Path(path) != tmp_path)  # root may write anything
-    check_writable(device, what="plan")
-    for wrong in (file, tmp_path / "new.yaml"):
-        with pytest.raises(InputError, match="cannot write it: permission denied"):
-            check_writable(wrong, what="plan")
-
-
-def test_read_only_files_are_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "plan.yaml"
-    path.write_text("old")
-    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anything
-    with pytest.raises(InputError, match="cannot write it: permission denied"):
-        write_atomically(path, "new", what="plan")
-    assert path.read_text() == "old"
 
 
 def test_yaml_is_block_outside_and_flow_inside() -> None:

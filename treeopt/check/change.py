@@ -78,7 +78,18 @@ class Change:
         """The change that this much evidence shows with 95 % probability."""
         if (error := self.standard_error) is None:
             return None
-        return max(self.gate, (self._quantile + NormalDist().inv_cdf(POWER)) * error)
+        return max(self.gate, self._reach * error)
+
+    def missing(self, steps: float) -> float | None:
+        """How many more steps would show a change of twice the gate; None where the plan's own error hides it.
+
+        At a gate of 5 % and a plan without error 100 steps that show 20 % must become 400: 300 are missing.
+        """
+        if self.measured_error is None:
+            return None
+        allowed = (2.0 * self.gate * self.planned / self._reach) ** 2
+        allowed -= (self.measured / self.planned * (self.planned_error or 0.0)) ** 2
+        return None if allowed <= 0.0 else max(steps * (self.measured_error**2 / allowed - 1.0), 0.0)
 
     @property
     def verdict(self) -> DriftVerdict:
@@ -89,6 +100,11 @@ class Change:
             return DriftVerdict.DRIFT
         # A change of twice the gate must not hide in what is called stable.
         return DriftVerdict.STABLE if self.detectable <= 2.0 * self.gate else DriftVerdict.UNCLEAR
+
+    @property
+    def _reach(self) -> float:
+        """How many standard errors a change must have to be shown with 95 % probability."""
+        return self._quantile + NormalDist().inv_cdf(POWER)
 
     @property
     def _quantile(self) -> float:

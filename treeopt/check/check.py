@@ -11,10 +11,11 @@ from treeopt.acceptance.replay import ALL_POSITIONS_FLATTER
 from treeopt.check.change import DriftVerdict
 from treeopt.check.checks import above_bound, collapse, larger_accepts_less, moved, not_active
 from treeopt.check.comparing import compare_all
-from treeopt.check.matching import Candidates
+from treeopt.check.matching import Candidates, deployed_plan
 from treeopt.check.measured import Metrics, read_metrics
 from treeopt.check.regret import regret_of
 from treeopt.check.report import CheckReport, Compared, Finding
+from treeopt.engines.schedule import DraftSchedule
 from treeopt.errors import InputError, TreeoptError
 from treeopt.plan.plan import Plan
 from treeopt.planner.inputs import Inputs, inputs_of
@@ -34,8 +35,9 @@ def check_files(
     kind: str | None = None,
     draft_tokens: int | None = None,
     ranks: str | None = None,
+    deployed: DraftSchedule | None = None,
 ) -> CheckReport:
-    """Check a plan against metrics files; `ranks` says where its rank profile is now.
+    """Check a plan, or the chains that run in its place, against metrics files; `ranks` says where its profile is now.
 
     Raises:
         InputError: a file cannot be read, the gate is no share, or the plan lacks that batch size or context.
@@ -48,7 +50,7 @@ def check_files(
         if ranks is not None:
             raise
         lacking.append(f"what keeping the plan costs is not known: {error} ({error.hint})")
-    report = check_plan(plan, metrics, inputs, gate=gate, batch=batch, context=context)
+    report = check_plan(plan, metrics, inputs, gate=gate, batch=batch, context=context, deployed=deployed)
     return replace(report, notes=(*report.notes, *lacking))
 
 
@@ -60,6 +62,7 @@ def check_plan(
     gate: float = GATE,
     batch: int | None = None,
     context: int | None = None,
+    deployed: DraftSchedule | None = None,
 ) -> CheckReport:
     """Everything that can be said of a running plan from its metrics.
 
@@ -70,12 +73,14 @@ def check_plan(
         gate: the smallest change of E that matters, as a share.
         batch: the batch size that the metrics are of, where they do not tell.
         context: the context that they are of, for a plan with several.
+        deployed: the chains that run in place of the plan's drafts.
 
     Raises:
-        InputError: the gate is no share, or the plan lacks that batch size or context.
+        InputError: the gate is no share, or the plan lacks that batch size, context or chain.
     """
     if not 0.0 < gate < 1.0:
         raise InputError(f"a gate of {gate:g} is no share", hint="give the change that matters, such as 0.05")
+    plan = plan if deployed is None else deployed_plan(plan, deployed)
     candidates = Candidates.of(plan, batch=batch, context=context)
     pairs = compare_all(plan, metrics.sources, candidates, gate)
     compared = pairs.compared
@@ -113,14 +118,19 @@ def _flattered(plan: Plan) -> list[str]:
 
 
 def _unclear(compared: Sequence[Compared], gate: float) -> list[str]:
-    """Why a source cannot tell, once each."""
-    least: dict[str, float | None] = {}
+    """What a source that cannot tell is lacking, once each."""
+    said: dict[str, str] = {}
     for c in compared:
         if c.verdict is DriftVerdict.UNCLEAR:
-            least[c.source.name] = max(c.change.detectable or 0.0, least.get(c.source.name) or 0.0) or None
-    return [
-        f"{name}: too few documents, or no count of drafts, to tell chance from change: collect more"
-        if detectable is None
-        else f"{name}: a change of less than {detectable:.0%} may not show, the gate is {gate:.0%}: collect more drafts"
-        for name, detectable in least.items()
-    ]
+            said.setdefault(c.source.name, _lacking(c, gate))
+    return [f"{name}: {text}" for name, text in said.items()]
+
+
+def _lacking(c: Compared, gate: float) -> str:
+    change = f"a change of {2.0 * gate:.0%}"
+    if c.change.measured_error is None:
+        return f"too few documents, or no count of steps, to tell {change} from chance"
+    missing = None if c.source.steps is None else c.change.missing(c.source.steps)
+    if missing is None:
+        return f"the plan's own interval is too wide to tell {change}: search with more documents"
+    return f"about {float(f'{missing:.2g}'):,.0f} more steps would tell {change}"

@@ -13,27 +13,30 @@ from treeopt.check.matching import Candidates, chain_survival, where
 from treeopt.check.measured import Measured, Metrics
 from treeopt.check.report import Compared, Finding, FindingKind
 from treeopt.check.windows import LogWindow, pooled
+from treeopt.engines.format import DRAFT_TOKENS
 from treeopt.tree import DraftTree
 
 
 def not_active(metrics: Metrics, candidates: Candidates) -> Iterator[Finding]:
     """Nothing was drafted, or something else than any tree of the plan."""
-    should = bool(candidates.speculating)
-    if metrics.drafted_nothing and should:
+    if metrics.drafted_nothing and candidates.speculating:
         yield Finding(
             kind=FindingKind.NOT_ACTIVE,
             where=_all(candidates),
-            seen=f"no draft at all, the plan drafts {candidates.lengths} tokens per step",
+            seen=f"no {DRAFT_TOKENS}, the plan drafts {candidates.planned}",
             next_step="start the engine with the plan's configuration; treeopt export says how to see that it is used",
         )
-    lengths = {s.draft_tokens for s in metrics.sources if s.draft_tokens is not None and not candidates.that_draft(s)}
-    if lengths:
-        drafted = ", ".join(map(str, sorted(lengths)))
+    for source in metrics.sources:
+        own = candidates.at(source.batch)
+        if source.per_draft is None or own.that_draft(source) or candidates.mixes(source):
+            continue
+        should = bool(own.speculating)
         yield Finding(
             kind=FindingKind.NOT_ACTIVE,
-            where=_all(candidates),
-            seen=f"{drafted} tokens drafted per step, the plan drafts {candidates.lengths if should else 'none here'}",
-            next_step="load the exported configuration; N counts the root in SGLang, not in vLLM or TensorRT-LLM"
+            where=_all(own),
+            seen=f"{source.per_draft} {DRAFT_TOKENS}, the plan drafts {own.planned if should else 'none here'}",
+            next_step="load the exported configuration; N counts the root in SGLang, not in vLLM or TensorRT-LLM; "
+            "a chain that runs in place of the plan is judged with --deployed chain:K"
             if should
             else "switch speculation off at these batch sizes, or search again if it should pay",
         )
@@ -150,8 +153,8 @@ def _is_chain_instead(c: Compared) -> bool:
 
 
 def _tree(source: Measured, candidates: Candidates) -> DraftTree | None:
-    """The tree that a source counts: the plan's of that size, else a chain of K."""
-    if source.length is None or source.draft_tokens is None or source.shorter is not None:
+    """The tree that a source counts: the plan's of that size, else a chain of K; None for several lengths."""
+    if source.length is None or source.draft_tokens is None or not source.drafts_about(source.draft_tokens):
         return None
     found = candidates.that_draft(source)
     if len(found) == 1:

@@ -35,20 +35,19 @@ def compare_all(plan: Plan, sources: Sequence[Measured], candidates: Candidates,
     found: list[Compared] = []
     notes: list[str] = []
     for source in sources:
-        buckets = _buckets(source, candidates)
-        if len(buckets) > 1 and source.ranks is None and source.shorter is None:
-            trees = ", ".join(f"{len(b.tree)} nodes" for b in buckets)
-            notes.append(f"{source.name}: the file does not say which of the plan's trees ran ({trees}): give --batch")
-            continue
-        if source.shorter is not None and source.survival is not None:
-            mixed = _mixed(plan, source, candidates, gate)
-            found += mixed
-            if not mixed and candidates.speculating:
-                notes.append(f"{source.name}: drafts of several lengths say nothing of a tree")
-            continue
-        if not buckets and source.draft_tokens is None and candidates.speculating:
+        own = candidates.at(source.batch)
+        buckets = _buckets(source, own)
+        if not buckets and candidates.mixes(source):
+            found.append(_mixed(plan, source, candidates, gate))
+        elif len(buckets) > 1 and source.ranks is None:
+            trees = ", ".join(f"{b.batches}: {len(b.tree) - 1} draft tokens" for b in buckets)
+            notes.append(
+                f"{source.name}: the file does not tell which of the plan's drafts ran ({trees}): give --batch"
+            )
+        elif not buckets and source.draft_tokens is None and own.speculating:
             notes.append(f"{source.name}: top guesses alone say nothing of a tree")
-        found += [_compared(plan, source, bucket, gate) for bucket in buckets]
+        else:
+            found += [_compared(plan, source, bucket, gate) for bucket in buckets]
     return Pairs(
         compared=tuple(replace(c, change=replace(c.change, comparisons=len(found))) for c in found),
         notes=tuple(dict.fromkeys(notes)),
@@ -64,13 +63,12 @@ def _buckets(source: Measured, candidates: Candidates) -> tuple[Bucket, ...]:
     return tuple(bucket for bucket in candidates.speculating if bucket.tree.is_chain)
 
 
-def _mixed(plan: Plan, source: Measured, candidates: Candidates, gate: float) -> list[Compared]:
+def _mixed(plan: Plan, source: Measured, candidates: Candidates, gate: float) -> Compared:
     """Drafts of several lengths added up: only the depths that all of them had are counts of one thing."""
-    if not candidates.speculating or not all(b.tree.is_chain for b in candidates.speculating):
-        return []
     longest = max(candidates.speculating, key=lambda b: b.tree.depth)
-    depths = common_depths(source, candidates.speculating)
-    return [_by_survival(plan, source, longest, depths, gate)]
+    if source.survival is None:
+        return _compared(plan, source, longest, gate)
+    return _by_survival(plan, source, longest, common_depths(source, candidates.speculating), gate)
 
 
 def _compared(plan: Plan, source: Measured, bucket: Bucket, gate: float) -> Compared:
@@ -107,10 +105,10 @@ def _by_survival(plan: Plan, source: Measured, bucket: Bucket, depths: int, gate
 
 def _error_over(source: Measured, survival: FloatArray) -> float | None:
     """The source's error over the first depths, by the share that they have of the whole error."""
-    if source.error is None or source.drafts is None or source.survival is None:
+    if source.error is None or source.steps is None or source.survival is None:
         return source.error
-    whole = length_error(source.survival, source.drafts)
-    return source.error * length_error(survival, source.drafts) / whole if whole > 0.0 else source.error
+    whole = length_error(source.survival, source.steps)
+    return source.error * length_error(survival, source.steps) / whole if whole > 0.0 else source.error
 
 
 def _by_ranks(plan: Plan, source: Measured, bucket: Bucket, gate: float) -> Compared:

@@ -9,18 +9,21 @@ from typing import Final
 
 from treeopt.acceptance.conversions import survival_from_conditional
 from treeopt.acceptance.errors import NoDraftsError
-from treeopt.acceptance.importers import Source, read_evidence
+from treeopt.acceptance.importers import ImportedSource, read_evidence
 from treeopt.acceptance.loading import is_profile, is_trace, load_profile
 from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.position import PositionSurvival
 from treeopt.acceptance.profile import RankProfile
 from treeopt.acceptance.table import DepthRanks
 from treeopt.arrays import FloatArray
+from treeopt.check.batch import mean_batch
 from treeopt.check.change import length_error
 from treeopt.check.windows import LogWindow, pooled, read_windows
 from treeopt.files.evidence_lines import SourceFile
 
-_MIXED: Final = 0.99  # fewer drafted tokens than this share of drafts x K: some drafts were shorter
+# How far the mean draft tokens per draft may be from a length and still be its: the last drafts of a text are shorter,
+# and where the batch size crosses a border some are of the neighbouring length.
+TOLERANCE: Final = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,23 +32,38 @@ class Measured:
 
     Args:
         name: what the importer called it.
-        draft_tokens: K, the tokens drafted per step; None where the file does not say.
-        drafts: how many steps; None where the file does not count them.
-        length: mean accepted length, the bonus token counted; None where only ranks were measured.
-        survival: `[K]` probability of being accepted to each depth, or None.
+        draft_tokens: the most tokens that a draft had, K of a chain; None where the file does not say.
+        drafted: mean draft tokens per draft, None where they were not counted.
+        steps: over how many steps of requests `length` is a mean, None where they were not counted.
+        length: tokens per step over all steps, those without a draft too, the bonus token counted; None where only
+            ranks were measured.
+        survival: `[K]` share of the steps in which a draft was accepted to each depth, or None.
         error: standard error of `length`, where the file allows one.
-        shorter: mean tokens per draft where some drafts were shorter than K, else None.
+        batch: mean running requests per step, where the file tells.
         ranks: evidence of single ranks, from which E of any tree follows, or None.
     """
 
     name: str
     draft_tokens: int | None = None
-    drafts: float | None = None
+    drafted: float | None = None
+    steps: float | None = None
     length: float | None = None
     survival: FloatArray | None = None
     error: float | None = None
-    shorter: float | None = None
+    batch: float | None = None
     ranks: RankProfile | None = None
+
+    def drafts_about(self, tokens: int) -> bool:
+        """Whether its drafts were of that many tokens: 1.98 per draft are 2, 2.6 are not."""
+        if self.drafted is None:
+            return self.draft_tokens == tokens
+        return abs(self.drafted - tokens) <= TOLERANCE
+
+    @property
+    def per_draft(self) -> str | None:
+        """Draft tokens per draft, for messages; None where nothing tells."""
+        known = self.draft_tokens if self.drafted is None else self.drafted
+        return None if known is None else f"{known:.3g}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +94,9 @@ def read_metrics(paths: Sequence[Path], kind: str | None = None, draft_tokens: i
     except NoDraftsError:
         return Metrics(kind=kind or "metrics", sources=(), windows=(), drafted_nothing=True, warnings=())
     windows = tuple(w for file in files for w in read_windows(file, imported.kind))
-    sources = [_measured(source) for source in imported.sources]
+    batch = mean_batch(files, imported.kind, windows)
+    alone = len(imported.sources) == 1  # else the file's mean is of several
+    sources = [replace(_measured(source), batch=batch if alone else None) for source in imported.sources]
     sources += [Measured(name=u.name, length=u.mean_accepted_length) for u in imported.unplanned]
     return Metrics(
         kind=imported.kind,
@@ -87,11 +107,10 @@ def read_metrics(paths: Sequence[Path], kind: str | None = None, draft_tokens: i
     )
 
 
-def _measured(source: Source) -> Measured:
+def _measured(source: ImportedSource) -> Measured:
     tally, known = source.tally, of_profile(source.profile)
-    mean = tally.drafted_tokens / tally.drafts if tally.drafted_tokens is not None and tally.drafts else None
-    is_shorter = mean is not None and known.draft_tokens is not None and mean < _MIXED * known.draft_tokens
-    return replace(known, draft_tokens=tally.draft_tokens, shorter=mean if is_shorter else None)
+    drafted = tally.drafted_tokens / tally.drafts if tally.drafted_tokens is not None and tally.drafts else None
+    return replace(known, draft_tokens=tally.draft_tokens, drafted=drafted)
 
 
 def of_profile(profile: RankProfile) -> Measured:
@@ -100,11 +119,11 @@ def of_profile(profile: RankProfile) -> Measured:
     if isinstance(evidence, DepthRanks) and evidence.rates.shape[1] == 1:  # a chain's counts in another form
         evidence = PositionSurvival(survival=survival_from_conditional(evidence.rates[:, 0]), drafts=evidence.trials)
     if isinstance(evidence, DepthRanks | PathCounts):
-        return Measured(name=profile.name, drafts=evidence.trials, ranks=profile)
+        return Measured(name=profile.name, steps=evidence.trials, ranks=profile)
     return Measured(
         name=profile.name,
         draft_tokens=len(evidence.survival),
-        drafts=evidence.drafts,
+        steps=evidence.drafts,
         length=evidence.mean_accepted_length,
         survival=evidence.survival if isinstance(evidence, PositionSurvival) else None,
         # A mean alone has the variance of drafts that are accepted alike at every depth, which is near enough.

@@ -22,13 +22,15 @@ _QUIET_LINES: Final = 2  # throughput lines without draft metrics between them: 
 class LogWindow:
     """One interval of a log: its mean accepted length, and the drafts (or what is proportional to them) behind it.
 
-    `draft_tokens` is K where the line tells it. A window without drafts has weight 0: speculation was off.
+    `draft_tokens` is K where the line tells it, `requests` how many ran. A window without drafts has weight 0:
+    speculation was off.
     """
 
     line: int
     draft_tokens: int | None
     weight: float
     length: float
+    requests: float | None = None
 
     @property
     def is_off(self) -> bool:
@@ -69,15 +71,18 @@ def read_windows(file: SourceFile, kind: str) -> list[LogWindow]:
 
 def _vllm(lines: Iterable[Line]) -> Iterator[LogWindow]:
     """`SpecDecoding metrics:` lines; vLLM leaves them out where nothing was drafted, and still logs its throughput."""
-    quiet = 0
+    quiet, running = 0, None
     for line in lines:
+        running = line.number_after("Running:") or running
         drafted, length = line.number_after("Drafted:"), line.number_after("Mean acceptance length:")
         if drafted is not None:
             K = len(line.numbers_after("Per-position acceptance rate:")) or None
             if drafted == 0:
                 yield _off(line)
             elif length is not None:
-                yield LogWindow(line=line.number, draft_tokens=K, weight=drafted / (K or 1), length=length)
+                yield LogWindow(
+                    line=line.number, draft_tokens=K, weight=drafted / (K or 1), length=length, requests=running
+                )
             quiet = 0
         elif (line.number_after("Avg generation throughput:") or 0.0) > 0.0:
             quiet += 1
@@ -94,12 +99,12 @@ def _sglang(lines: Iterable[Line]) -> Iterator[LogWindow]:
         length = line.number_after("accept len:")
         if length is None or "Decode batch" not in line.text:
             continue
-        requests = max(line.number_after("#running-req:") or 1.0, 1.0)
-        yield (
-            _off(line)
-            if steps == 0
-            else LogWindow(line=line.number, draft_tokens=steps, weight=requests, length=length)
-        )
+        running = line.number_after("#running-req:") or None
+        if steps == 0:
+            yield _off(line)
+            continue
+        weight = max(running or 1.0, 1.0)
+        yield LogWindow(line=line.number, draft_tokens=steps, weight=weight, length=length, requests=running)
 
 
 def _iterations(file: SourceFile) -> Iterator[LogWindow]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import sys
+import traceback
+from pathlib import Path
 from typing import Final, NoReturn
 
 import typer
@@ -25,6 +28,7 @@ from treeopt.cli import (
     verify,
 )
 from treeopt.errors import TreeoptError
+from treeopt.files.opening import remembering_inputs
 from treeopt.version import VERSION
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
@@ -62,21 +66,47 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    debug: bool = typer.Option(False, "--debug", help="Show where an error comes from."),
 ) -> None:
     pass
 
 
 def main() -> None:
     """Run a command; what the user got wrong ends as `error:` and `hint:` on stderr and exit code 1."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that lacks a character must not end the command
+    _open_streams()
     try:
-        app()
-    except TreeoptError as error:
-        _fail(str(error), error.hint)
-    except OSError as error:
-        _fail(*_of_system(error))
+        with remembering_inputs():
+            app()
+    except Exception as error:
+        if "--debug" in sys.argv[1:2]:
+            raise
+        _fail(*_in_words(error))
+
+
+def _open_streams() -> None:
+    """Make both streams take whatever is printed: a terminal may lack a character, and the shell may close one."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 for as long as the process runs
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _in_words(error: Exception) -> tuple[str, str]:
+    """What is wrong, and a hint."""
+    if isinstance(error, TreeoptError):
+        return str(error), error.hint
+    if isinstance(error, OSError):
+        return _of_system(error)
+    if isinstance(error, MemoryError):
+        return "not enough memory", "give a smaller input, or lower the caps on nodes, depth and batch sizes"
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(last.filename).name}:{last.lineno}"
+    return (
+        f"treeopt itself failed: {type(error).__name__} at {where}: {' '.join(str(error).split()) or 'no message'}",
+        "this is a fault of treeopt: report it with the command, its files and what `treeopt --debug ...` prints",
+    )
 
 
 def _of_system(error: OSError) -> tuple[str, str]:

@@ -58,7 +58,8 @@ def bench(
     from treeopt.bench.setup import BenchRequest
     from treeopt.bench.steps import fit_note, steps_csv
     from treeopt.cli import console
-    from treeopt.files.documents import check_writable, dump_yaml, refuse_overwriting, write_atomically
+    from treeopt.files.documents import dump_yaml
+    from treeopt.files.writing import Output, check_writable, refuse_overwriting, write_files
 
     for path, what in ((out, _RESULT), (steps_out, _STEPS)):
         refuse_overwriting(path, plan, *([prompts] if prompts else []))
@@ -93,15 +94,17 @@ def bench(
         found = job.run()
     document = found.document()
     text = json_format.dumps(document, indent=2) + "\n"
+    outputs = []
     if out is not None:
-        write_atomically(out, text if out.suffix == ".json" else dump_yaml(document), what=_RESULT)
+        outputs.append(Output(out, text if out.suffix == ".json" else dump_yaml(document), _RESULT))
     if steps_out is not None:
-        write_atomically(steps_out, steps_csv(found.cells), what=_STEPS)
+        outputs.append(Output(steps_out, steps_csv(found.cells), _STEPS))
+    write_files(*outputs)
     _report(found, text, json)
-    written = [f"wrote {path}" for path in (out, steps_out) if path is not None]
+    console.notes(found.notes)
+    console.wrote(*(output.path for output in outputs))
     if steps_out is not None:
-        written.append(fit_note(found.cells, job.inputs, steps_out))
-    console.notes([*found.notes, *written])
+        console.notes([fit_note(found.cells, job.inputs, steps_out)])
 
 
 def _report(found: BenchResult, text: str, json: bool) -> None:

@@ -32,6 +32,14 @@ def check(
     context: Annotated[
         int | None, typer.Option(help="Their context, for a plan with several.", show_default=False)
     ] = None,
+    deployed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DRAFTS",
+            help="What runs if it is not the plan: chain:K, or the engine's file.",
+            show_default=False,
+        ),
+    ] = None,
     kind: EvidenceKind = None,
     draft_tokens: DraftTokens = None,
     ranks: PlanRanks = None,
@@ -40,6 +48,7 @@ def check(
     """Say whether a deployed plan is active and still accepts what it promised; exit 3 if not."""
     from treeopt.check.check import check_files
     from treeopt.cli import console
+    from treeopt.engines.importing import load_schedule
     from treeopt.plan.reading import load_plan
 
     with console.working("checking"):
@@ -52,6 +61,7 @@ def check(
             kind=kind,
             draft_tokens=draft_tokens,
             ranks=ranks,
+            deployed=None if deployed is None else load_schedule(deployed),
         )
     if json:
         typer.echo(json_format.dumps(_document(report), indent=2))
@@ -84,7 +94,9 @@ def _comparison(compared: Compared) -> dict[str, Any]:
         "batch": {"min": compared.bucket.batch_min, "max": compared.bucket.batch_max},
         "context": {"min": compared.bucket.context_min, "max": compared.bucket.context_max},
         "source": compared.source.name,
-        "drafts": compared.source.drafts,
+        "steps": compared.source.steps,
+        "mean_batch": compared.source.batch,
+        "draft_tokens_per_draft": compared.source.drafted,
         "planned_tokens": change.planned,
         "measured_tokens": change.measured,
         "change": {"value": change.share, "low": change.low, "high": change.high},

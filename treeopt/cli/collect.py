@@ -106,7 +106,7 @@ def _report(job: CollectJob, trace: Trace, json: bool) -> None:
     # No text is as long as the deepest guesses where fewer tokens are written than guessed ahead.
     rates = ", ".join("-" if rate is None else f"{rate:.3f}" for rate in summary["top_guess_right"])
     console.result(f"top guess right at depth 1, 2, ...: {rates}")
-    console.notes([f"wrote {job.out}"])
+    console.wrote(job.out)
 
 
 def _summary(job: CollectJob, trace: Trace) -> dict[str, Any]:

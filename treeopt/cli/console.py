@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console, RenderableType
 
@@ -31,6 +32,14 @@ def notes(warnings: Iterable[str]) -> None:
     console = Console(stderr=True, highlight=False)
     for warning in warnings:
         console.print(f"note: {warning}", style="dim", markup=False, soft_wrap=True)
+
+
+def wrote(*paths: Path | None) -> None:
+    """Say which files were written; None is one that was not asked for."""
+    given = [path for path in paths if path is not None]
+    if given:
+        *names, last = [str(given[0]), *(path.name for path in given[1:])]
+        notes([f"wrote {', '.join(names)} and {last}" if names else f"wrote {last}"])
 
 
 @contextmanager

@@ -54,7 +54,7 @@ def export(
     from treeopt.engines.importing import load_drafts
     from treeopt.engines.registry import find_engine
     from treeopt.errors import InputError
-    from treeopt.files.documents import refuse_overwriting, write_atomically
+    from treeopt.files.writing import refuse_overwriting, write_atomically
     from treeopt.plan.plan import Plan
 
     target = None if engine is None else find_engine(engine)

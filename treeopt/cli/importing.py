@@ -22,7 +22,7 @@ def import_(
     """Read an engine's file back into trees, as that engine would draft them."""
     from treeopt.engines.importing import import_file
     from treeopt.engines.registry import find_engine
-    from treeopt.files.documents import refuse_overwriting, write_atomically
+    from treeopt.files.writing import refuse_overwriting, write_atomically
 
     found = import_file(file, None if engine is None else find_engine(engine))
     refuse_overwriting(out, file)
@@ -40,5 +40,5 @@ def import_(
 def _talk(title: str, form: str, notes: tuple[str, ...], out: Path | None) -> None:
     from treeopt.cli import console
 
-    wrote = [f"wrote {out}"] if out is not None else []
-    console.notes([f"read as {title}, {form}", *notes, *wrote])
+    console.notes([f"read as {title}, {form}", *notes])
+    console.wrote(out)

@@ -78,7 +78,8 @@ def _measure(task: Any, out: Path | None, ranks_out: Path | None, json: bool) ->
 
     from treeopt.cli import console
     from treeopt.extras import require
-    from treeopt.files.documents import check_writable, dump_yaml, write_atomically
+    from treeopt.files.documents import dump_yaml
+    from treeopt.files.writing import check_writable, write_atomically
     from treeopt.measure.rows import accepted_profile, read_rows, rows_csv
     from treeopt.measure.run import measure as run
 
@@ -168,7 +169,7 @@ def _prompts(path: Path) -> tuple[Any, ...]:
 
 def _plan(batches: tuple[int, ...], k: int, out: Path | None, json: bool) -> None:
     from treeopt.cli import console
-    from treeopt.files.documents import write_atomically
+    from treeopt.files.writing import write_atomically
     from treeopt.measure.calibration import calibration_schedule
 
     schedule = json_format.dumps(calibration_schedule(batches, k_max=k))

@@ -118,23 +118,21 @@ def _fit_rows(rows: list[Path], select: str, request: FitRequest, out: Path, jso
     from treeopt.cli import console
     from treeopt.cost.fit.profile import fit_profile
     from treeopt.cost.fit.tables import parse_selections
-    from treeopt.cost.hardware import curves_path, save_hardware
-    from treeopt.files.documents import refuse_overwriting
+    from treeopt.cost.hardware import check_profile_path, save_hardware
 
-    curves = curves_path(out)
-    refuse_overwriting(out, *rows)
-    refuse_overwriting(curves, *rows)
+    check_profile_path(out)
     selections = parse_selections(select)
     with console.working("fitting"):
         fitted = fit_profile(rows, selections, request)
-    save_hardware(out, fitted.hardware)
+    written = save_hardware(out, fitted.hardware)
     if json:
         typer.echo(json_format.dumps(_document(fitted), indent=2))
     else:
         from treeopt.render.fits import fit_report
 
         console.result(fit_report(fitted))
-    console.notes([*fitted.warnings, f"wrote {out} and {curves.name}"])
+    console.notes(fitted.warnings)
+    console.wrote(*written)
 
 
 def _sheet(name: str | None) -> Hardware | None:

@@ -111,22 +111,21 @@ def _bench(
 ) -> Bench:
     from treeopt.cost import load_model, parse_drafter
     from treeopt.cost.formats import Dtype
-    from treeopt.cost.hardware import curves_path
+    from treeopt.cost.hardware import check_profile_path
     from treeopt.errors import InputError
-    from treeopt.files.documents import check_writable, refuse_overwriting
     from treeopt.files.shipped import locate
+    from treeopt.files.writing import check_writable, refuse_overwriting
     from treeopt.profile.device import find_device
     from treeopt.profile.measure import Bench, Questions
     from treeopt.profile.rows import RowFile
 
     rows = rows or out.with_suffix(".rows.jsonl")
-    check_writable(out, what="hardware profile")
+    check_profile_path(out)
     check_writable(rows, what="file of timing rows")
     if rows.suffix != ".jsonl":
         raise InputError(f"{rows}: timing rows go to a .jsonl file", hint="name it so")
     model_at = locate("models", model).path
-    for path in (out, curves_path(out)):
-        refuse_overwriting(path, rows, model_at)
+    refuse_overwriting(out, rows, model_at)
     found = find_device(device, threads=threads)
     questions = Questions(
         model=load_model(model_at),
@@ -156,14 +155,15 @@ def _finish(bench: Bench, out: Path, json: bool) -> None:
 
     with console.working("fitting"):
         profiled = profile_of(bench, name=out.stem, command=command_line(), noise=bench.noise())
-    save_hardware(out, profiled.fitted.hardware)
+    written = save_hardware(out, profiled.fitted.hardware)
     if json:
         typer.echo(json_format.dumps(_document(profiled), indent=2))
     else:
         from treeopt.render.profiling import profile_report
 
         console.result(profile_report(profiled))
-    console.notes([*profiled.notes, f"wrote {out}, {out.with_suffix('.npz').name} and {bench.rows.path}"])
+    console.notes(profiled.notes)
+    console.wrote(*written, bench.rows.path)
 
 
 def _report_dry_run(bench: Bench, schedule: Schedule, json: bool) -> None:

@@ -26,24 +26,20 @@ def fit_steps(steps: Sequence[Path], served: Served, *, hardware: str, name: str
     """Fit what an engine takes beyond its kernels to served step times, and write the profile with it."""
     from treeopt.cli import console
     from treeopt.cost.fit.engine_profile import fit_served
-    from treeopt.cost.hardware import curves_path, save_hardware
-    from treeopt.files.documents import refuse_overwriting
-    from treeopt.files.shipped import locate
+    from treeopt.cost.hardware import check_profile_path, save_hardware
 
-    hardware_at = locate("hardware", hardware).path
-    refuse_overwriting(out, *steps, hardware_at)
-    refuse_overwriting(curves_path(out), *steps, hardware_at.with_suffix(".npz"))
+    check_profile_path(out)
     with console.working("fitting"):
         fitted = fit_served(steps, served, name=name)
-    save_hardware(out, fitted.hardware)
+    written = save_hardware(out, fitted.hardware)
     if json:
         typer.echo(json_format.dumps(_document(fitted), indent=2))
     else:
         from treeopt.render.steps import steps_report
 
         console.result(steps_report(fitted))
-    curves = f" and {out.with_suffix('.npz').name}" if fitted.hardware.fits else ""
-    console.notes([*fitted.findings, f"wrote {out}{curves}"])
+    console.notes(fitted.findings)
+    console.wrote(*written)
 
 
 def refuse_given(ctx: typer.Context, names: Collection[str], why: str) -> None:
@@ -79,8 +75,8 @@ def table(
     from treeopt.cost.tables.loading import load_cost_table
     from treeopt.cost.tables.writing import write_table
     from treeopt.errors import InputError
-    from treeopt.files.documents import refuse_overwriting, write_atomically
     from treeopt.files.shipped import locate
+    from treeopt.files.writing import refuse_overwriting, write_atomically
 
     if cost is not None:
         refuse_given(ctx, _OF_MODELS, "prices a model, but --cost gives the times")
@@ -109,7 +105,8 @@ def table(
         ranks=acceptance,
     )
     write_atomically(out, written.text, what="cost table")
-    console.notes([*notes, *written.notes, f"wrote {out}"])
+    console.notes([*notes, *written.notes])
+    console.wrote(out)
 
 
 def served(

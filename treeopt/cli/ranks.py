@@ -35,7 +35,8 @@ def import_(
     from treeopt.acceptance.importers import read_evidence
     from treeopt.acceptance.profile_file import profile_document
     from treeopt.cli import console
-    from treeopt.files.documents import dump_yaml, write_atomically
+    from treeopt.files.documents import dump_yaml
+    from treeopt.files.writing import write_atomically
 
     with console.working("reading"):
         imported = read_evidence(files, kind, draft_tokens)
@@ -48,7 +49,8 @@ def import_(
         from treeopt.render import imported_report
 
         console.result(imported_report(imported))
-    console.notes([*imported.warnings, *([f"wrote {out}"] if out is not None else [])])
+    console.notes(imported.warnings)
+    console.wrote(out)
 
 
 @app.command("list")
@@ -107,8 +109,9 @@ def merge(
     from treeopt.acceptance.merge import merge as run
     from treeopt.acceptance.profile_file import profile_document
     from treeopt.cli import console
-    from treeopt.files.documents import dump_yaml, write_atomically
+    from treeopt.files.documents import dump_yaml
     from treeopt.files.shipped import locate
+    from treeopt.files.writing import write_atomically
     from treeopt.render import rank_report
 
     with console.working("reading"):
@@ -119,7 +122,7 @@ def merge(
         console.notes(
             ["counts keep no documents: to keep intervals and draft starts, put traces into one folder instead"]
         )
-    console.notes([f"wrote {out}"])
+    console.wrote(out)
 
 
 app.command("collect")(collect)

@@ -140,7 +140,7 @@ def search(
     if allow_off and engine is None:
         raise typer.BadParameter("without --engine drafting nothing is always allowed", param_hint="--allow-off")
     from treeopt.cli import console
-    from treeopt.files.documents import refuse_overwriting
+    from treeopt.files.writing import refuse_overwriting
     from treeopt.planner.inputs import load_inputs
     from treeopt.planner.make import make_plan
     from treeopt.solve.buckets import Sharing
@@ -188,7 +188,8 @@ def search(
         refuse_overwriting(out, *inputs.files)
         plan.save(out)
     _report(plan, json)
-    console.notes([*plan.notes, *([f"wrote {out}"] if out is not None else [])])
+    console.notes(plan.notes)
+    console.wrote(out)
 
 
 def _report(plan: Plan, json: bool) -> None:

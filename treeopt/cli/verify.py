@@ -45,7 +45,7 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check every tree of a plan path by path against plain decoding; exit code 3 if something differs."""
-    from treeopt.files.documents import refuse_overwriting
+    from treeopt.files.writing import refuse_overwriting
     from treeopt.verify.subjects import TreeSelection
     from treeopt.verify.verify import VerifySettings, diagnose_dump, verify_plan, write_example
 
@@ -62,7 +62,7 @@ def verify(
     if write_dump is not None:
         refuse_overwriting(write_dump, plan)
         write_example(plan, write_dump, settings, choice)
-        console.notes([f"wrote {write_dump}"])
+        console.wrote(write_dump)
         return
     with console.working("verifying"):
         found = verify_plan(plan, settings, choice)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from treeopt.acceptance.prompt_lookup import COPYING_RULES, parse_lookup
 from treeopt.collect.encoder import Encoder, check_same_vocabulary
+from treeopt.collect.heads.block import BlockDrafter
 from treeopt.collect.heads.chain import ChainDrafter, ChainHead
-from treeopt.collect.heads.eagle import Eagle3Head, EagleHead
+from treeopt.collect.heads.eagle import Eagle3Head, EagleHead, PEagleHead
 from treeopt.collect.heads.medusa import MedusaDrafter
 from treeopt.collect.heads.mtp import MtpHead
 from treeopt.collect.settings import DrafterSpec
@@ -78,11 +79,15 @@ def load_drafter(
         return load_tree_drafter(draft, target, temperature=temperature, device=device, dtype=dtype)()
     if draft.kind == "medusa":
         return MedusaDrafter.load(draft.argument, target, temperature=temperature, depth=depth)
+    if draft.kind == "dflash":
+        return BlockDrafter(Path(draft.argument), target, temperature=temperature, depth=depth)
     chain: ChainHead
     if draft.kind == "eagle":
         chain = EagleHead(Path(draft.argument), target)
     elif draft.kind == "eagle3":
         chain = Eagle3Head(Path(draft.argument), target)
+    elif draft.kind == "peagle":
+        chain = PEagleHead(Path(draft.argument), target, depth=depth)
     else:
         chain = MtpHead(Path(draft.argument or target.name), target)
     return ChainDrafter(chain, target, temperature=temperature)

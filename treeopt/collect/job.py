@@ -16,8 +16,8 @@ from treeopt.collect.prompts import read_prompts
 from treeopt.collect.record import EncodedPrompt, Recorder, TraceRows, to_npz
 from treeopt.collect.settings import CollectSettings
 from treeopt.errors import InputError
-from treeopt.files.documents import check_writable
 from treeopt.files.opening import file_sha256
+from treeopt.files.writing import check_writable
 
 FORMAT: Final = "treeopt.collect/1"
 Advance = Callable[[int], None]

@@ -26,9 +26,10 @@ from treeopt.acceptance.loading import read_trace
 from treeopt.acceptance.trace import Trace
 from treeopt.collect.record import LISTED, EncodedPrompt
 from treeopt.errors import FileFormatError, InputError
-from treeopt.files.documents import os_error, read_text, write_atomically
+from treeopt.files.documents import os_error, read_text
 from treeopt.files.npz import NpzFile, read_npz
 from treeopt.files.opening import OpenedFile
+from treeopt.files.writing import write_atomically
 
 _MANIFEST: Final = "job.json"
 _LOCK: Final = "lock"
@@ -133,7 +134,7 @@ class Collection:
         file = io.BytesIO(data)
         with zipfile.ZipFile(file, "a") as archive:
             archive.comment = self.mark
-        write_atomically(self.path(part), file.getvalue(), what="trace")
+        write_atomically(self.path(part), file.getvalue(), what="trace", own=True)
         self._done.add(part.index)
 
     def finish(self) -> Trace:
@@ -182,7 +183,7 @@ class Collection:
         known = self._manifest()
         if known is None:
             self._refuse_foreign_parts()
-            write_atomically(self.folder / _MANIFEST, json.dumps(identity, indent=2) + "\n", what="trace")
+            write_atomically(self.folder / _MANIFEST, json.dumps(identity, indent=2) + "\n", what="trace", own=True)
             return
         wanted = json.loads(json.dumps(identity))
         differing = [key for key, value in wanted.items() if known.get(key) != value]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -24,6 +23,7 @@ from treeopt.decode.guesses import Guesses, Probabilities, as_probabilities
 from treeopt.decode.hf import HuggingFaceModel
 from treeopt.decode.rules import Rule, Siblings
 from treeopt.errors import InputError
+from treeopt.files.npz import npz_bytes
 
 LISTED: Final = 8  # guesses whose probability is written down
 
@@ -176,9 +176,7 @@ def to_npz(rows: Iterable[TraceRows], conditions: Conditions) -> bytes:
     """An NPZ file of documents' rows, end to end; the same rows make the same bytes."""
     parts = [vars(part) for part in rows]
     arrays: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    file = io.BytesIO()
-    np.savez_compressed(file, **arrays, conditions=np.array(json.dumps(asdict(conditions))))
-    return file.getvalue()
+    return npz_bytes({**arrays, "conditions": np.array(json.dumps(asdict(conditions)))})
 
 
 def _ranked(guesses: Guesses, tokens: IntArray, *, ranks: int) -> Outcome:

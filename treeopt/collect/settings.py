@@ -18,7 +18,7 @@ RECORDED_RULES: Final = (GREEDY, TARGET_SAMPLE, RECURSIVE_REJECTION)
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
 
 DraftKind = Literal["ngram", "early-exit"] | HeadKind
-_KINDS: Final[tuple[DraftKind, ...]] = ("ngram", "early-exit", "mtp", "medusa", "eagle", "eagle3")
+_KINDS: Final[tuple[DraftKind, ...]] = ("ngram", "early-exit", "mtp", "medusa", "eagle", "eagle3", "peagle", "dflash")
 _NUMBERED: Final = {"ngram": "N", "early-exit": "K"}
 _EXAMPLES: Final = {"ngram": "3", "early-exit": "12", "medusa": "./medusa-vicuna-7b-v1.3"}
 _OR_A_MODEL: Final = "; or a folder of a drafter, or a model: its directory, .gguf file or hub id OWNER/NAME"

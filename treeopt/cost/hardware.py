@@ -17,9 +17,11 @@ from treeopt.cost.kernels.fits import FitEntry, KernelFits
 from treeopt.cost.kernels.roofline import Roofline
 from treeopt.cost.kernels.times import KernelTimes
 from treeopt.errors import InputError
-from treeopt.files.documents import Document, Field, dump_yaml, read_document, write_atomically
+from treeopt.files.documents import Document, Field, dump_yaml, read_document
+from treeopt.files.writing import Output, check_writable, write_files
 
 HARDWARE_FORMAT: Final = "treeopt.hardware/1"
+_PROFILE: Final = "hardware profile"
 _SOURCES: Final = ("datasheet", "measured")
 _RATES: Final = ("bandwidth_bytes_per_s", "peak_flops", "memory_bytes", "link_bandwidth_bytes_per_s", "launch_s")
 _MEASURED: Final = ("measurement", "rows", "fits")
@@ -192,32 +194,40 @@ def hardware_document(path: Path) -> Document:
     Raises:
         InputError: it cannot be read.
     """
-    return read_document(path, what="hardware profile")
+    return read_document(path, what=_PROFILE)
 
 
-def curves_path(path: Path) -> Path:
-    """The NPZ file beside a profile.
+def check_profile_path(path: Path) -> None:
+    """Refuse, before the work is done, where a profile cannot be written.
 
     Raises:
-        InputError: the profile itself is named so.
+        InputError: nothing can be written there, or it is named as its curves would be.
     """
     if path.suffix == ".npz":
-        raise InputError(f"{path}: the curves go to the .npz file beside the profile", hint="name the profile .yaml")
-    return path.with_suffix(".npz")
+        raise InputError(f"{path}: the curves go to an .npz file beside the profile", hint="name the profile .yaml")
+    check_writable(path, what=_PROFILE)
 
 
-def save_hardware(path: Path, hardware: Hardware) -> None:
-    """Write a treeopt.hardware/1 file, and beside it the NPZ file with the curves of its fits.
+def save_hardware(path: Path, hardware: Hardware) -> tuple[Path, ...]:
+    """Write a treeopt.hardware/1 file, and beside it the NPZ file with the curves of its fits; returns what there is.
+
+    The curves are called by their content, so that they never take the place of another file: until the profile names
+    them, the profile that was there and its curves stay whole.
 
     Raises:
         InputError: a file cannot be written, or is named as its curves would be.
     """
-    document, curves = hardware.document(), curves_path(path)
+    check_profile_path(path)
+    document, outputs = hardware.document(), []
     if hardware.fits is not None:
         archive = hardware.fits.archive()
-        write_atomically(curves, archive, what="rows file of the hardware profile")
-        document["rows"] = {"file": curves.name, "sha256": hashlib.sha256(archive).hexdigest()}
-    write_atomically(path, dump_yaml(document), what="hardware profile")
+        sha256 = hashlib.sha256(archive).hexdigest()
+        curves = path.with_name(f"{path.stem}-{sha256[:8]}.npz")
+        document["rows"] = {"file": curves.name, "sha256": sha256}
+        outputs.append(Output(curves, archive, "rows file of the hardware profile"))
+    outputs.append(Output(path, dump_yaml(document), _PROFILE))
+    write_files(*outputs)
+    return tuple(output.path for output in reversed(outputs))
 
 
 def _rate(field: Field, within: tuple[float, float], unit: str, scale: str) -> float:

@@ -50,11 +50,16 @@ class Checkpoint:
         """
         if self.gguf is not None:
             options["gguf_file"] = self.gguf
+        logging = require("transformers", extra="hf").utils.logging
+        said = logging.get_verbosity()
+        logging.set_verbosity_error()  # tensors that it does not use, such as MTP modules, are listed as warnings
         try:
             with contextlib.redirect_stderr(io.StringIO()):
                 return load(self.folder, trust_remote_code=False, **options)
         except Exception as error:  # the library and the readers below it have their own errors for each damage
             raise _refused(self.spec, error) from error
+        finally:
+            logging.set_verbosity(said)
 
 
 def read_tensors(path: Path, *, what: str, hint: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from treeopt.engines.schedule import DraftSchedule
 from treeopt.engines.source import EngineFile
 from treeopt.errors import InputError, UnknownNameError
 
+DRAFT_TOKENS: Final = "draft tokens per draft"  # the words of `export` and of `check` for what was drafted
 MODEL: Final = "MODEL"
 DRAFTER: Final = "DRAFTER"
 DEFAULT_MAX_BATCH: Final = 256

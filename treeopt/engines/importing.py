@@ -114,6 +114,18 @@ def load_drafts(text: str) -> Plan | DraftSchedule:
     return _load_file(path)
 
 
+def load_schedule(text: str) -> DraftSchedule:
+    """As `load_drafts`, for what is no plan.
+
+    Raises:
+        InputError: none of these, or a plan.
+    """
+    found = load_drafts(text)
+    if isinstance(found, Plan):
+        raise InputError(f"'{text}' is a plan", hint=f"give an engine's file, or {_SPECS}")
+    return found
+
+
 def _load_file(path: Path) -> Plan | DraftSchedule:
     source = read_source(path)
     if source.document is None or source.flags:

@@ -6,7 +6,7 @@ import json
 from typing import Final
 
 from treeopt.draft_family import Chains
-from treeopt.engines.format import Drafters, DrafterWord, Engine, Format, Found, Setup, Written
+from treeopt.engines.format import DRAFT_TOKENS, Drafters, DrafterWord, Engine, Format, Found, Setup, Written
 from treeopt.engines.schedule import DraftSchedule
 from treeopt.engines.source import EngineFile
 from treeopt.tree import DraftTree
@@ -22,8 +22,8 @@ def _write(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
         content=json.dumps(config, indent=2),
         file_name="config.json",
         launch=f"vllm serve {setup.draft_model}",
-        proof="vllm:spec_decode_num_draft_tokens_total / vllm:spec_decode_num_drafts_total on /metrics: "
-        f"{schedule.longest}",
+        proof="vllm:spec_decode_num_draft_tokens_total / vllm:spec_decode_num_drafts_total on /metrics, the "
+        f"{DRAFT_TOKENS}, is {schedule.longest}",
         notes=("these keys belong into the drafter's config.json, which vLLM reads",),
     )
 

@@ -18,7 +18,18 @@ from typing import Any, Final
 
 from treeopt.acceptance.prompt_lookup import PromptLookup
 from treeopt.draft_family import OFF, Chains, UniformTrees, chain_length
-from treeopt.engines.format import DRAFTER, Bug, Drafters, DrafterWord, Engine, Format, Found, Setup, Written
+from treeopt.engines.format import (
+    DRAFT_TOKENS,
+    DRAFTER,
+    Bug,
+    Drafters,
+    DrafterWord,
+    Engine,
+    Format,
+    Found,
+    Setup,
+    Written,
+)
 from treeopt.engines.release import Release, is_within
 from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.engines.source import EngineFile
@@ -53,15 +64,14 @@ _SECTIONS: Final = ("speculative_config", "speculative-config")
 _PER_BATCH: Final = "num_speculative_tokens_per_batch_size"
 _TREE: Final = "speculative_token_tree"
 _PROOF: Final = (
-    "vllm:spec_decode_num_draft_tokens_total / vllm:spec_decode_num_drafts_total on /metrics is the number of draft "
-    "tokens per draft"
+    f"vllm:spec_decode_num_draft_tokens_total / vllm:spec_decode_num_drafts_total on /metrics, the {DRAFT_TOKENS}, is"
 )
 _LOG: Final = "; the log has 'SpecDecoding metrics: Mean acceptance length'"
 
 
 def _write_chain(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
     text = _config(setup, word, num_speculative_tokens=schedule.longest)
-    return _written(text, setup, word, proof=f"{_PROOF}: {schedule.longest}{_LOG}", notes=_notes(setup, word))
+    return _written(text, setup, word, proof=f"{_PROOF} {schedule.longest}{_LOG}", notes=_notes(setup, word))
 
 
 def _write_schedule(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
@@ -74,7 +84,7 @@ def _write_schedule(schedule: DraftSchedule, setup: Setup, word: DrafterWord) ->
         setup,
         word,
         variables="VLLM_USE_V2_MODEL_RUNNER=1 " if _asks_for_v2(setup, word) else "",
-        proof=f"{_PROOF}: {lengths}{_LOG}",
+        proof=f"{_PROOF} {lengths}{_LOG}",
         capture_sizes=() if setup.device == "cpu" else _graph_sizes(ranges),
         capture_unit="tokens",
         notes=(
@@ -95,7 +105,7 @@ def _write_tree(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Wri
         word,
         "--attention-backend",
         "TREE_ATTN",
-        proof=f"{_PROOF}: {len(tree) - 1}{_LOG}",
+        proof=f"{_PROOF} {len(tree) - 1}{_LOG}",
         notes=(
             "legacy: these releases draft the tree but verify it as if it were a chain, and vLLM removed it in 0.21; "
             "measure it against a chain of the same depth before you use it",

@@ -1,4 +1,4 @@
-"""YAML and JSON files: read with the line of every value, written whole or not at all."""
+"""YAML and JSON files: read with the line of every value."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import math
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,17 +153,6 @@ def parse_document(text: str, *, name: str, what: str) -> Document:
     return Document(name=name, text=text, value=value)
 
 
-def refuse_overwriting(out: Path | None, *inputs: str | Path) -> None:
-    """Refuse to write a result over a file that it was made from.
-
-    Raises:
-        InputError: `out` is one of the inputs.
-    """
-    for given in map(Path, inputs):
-        if out is not None and out.exists() and given.exists() and out.samefile(given):
-            raise InputError(f"{out} is an input of this command", hint="write the result to another file")
-
-
 def read_text(path: Path, *, what: str) -> str:
     """Read a text file, turning every way that can fail into an InputError."""
     try:
@@ -197,72 +185,6 @@ def os_error(error: OSError, path: Path, *, what: str, verb: str) -> InputError:
         return InputError(f"{path}: is a directory", hint=f"give the path of a {what}, not of a folder")
     reason = (error.strerror or str(error)).lower()
     return InputError(f"{path}: cannot {verb} it: {reason}", hint=f"give a {what} that you may {verb}")
-
-
-def check_writable(path: Path, *, what: str) -> None:
-    """Refuse, before the work is done, a path that `write_atomically` would refuse after it.
-
-    Raises:
-        InputError: the folder is missing or not writable, or `path` is a directory.
-    """
-    try:
-        _must_take_a_file(path)
-    except (OSError, RuntimeError) as error:
-        raise _write_error(error, path, what=what) from error
-
-
-def _must_take_a_file(path: Path) -> None:
-    path = path.resolve() if path.is_symlink() else path
-    if path.is_dir():
-        raise IsADirectoryError(path)
-    if path.exists() and not os.access(path, os.W_OK):
-        raise PermissionError(13, "permission denied")
-    if not path.parent.exists():
-        raise FileNotFoundError(path)
-    if not path.parent.is_dir():
-        raise NotADirectoryError(20, "not a directory")
-    # What is no regular file is written to, not replaced: its folder does not matter.
-    if (path.is_file() or not path.exists()) and not os.access(path.parent, os.W_OK | os.X_OK):
-        raise PermissionError(13, "permission denied")
-
-
-def _write_error(error: OSError | RuntimeError, path: Path, *, what: str) -> InputError:
-    known = error if isinstance(error, OSError) else OSError(str(error))  # RuntimeError: links in a circle
-    return os_error(known, path, what=what, verb="write")
-
-
-def write_atomically(path: Path, data: str | bytes, *, what: str) -> None:
-    """Replace `path` by `data`, or leave everything as it was.
-
-    A link is followed; what is no regular file (a device, a pipe) is written to, never replaced.
-
-    Raises:
-        InputError: the folder is missing or not writable, or `path` is a directory.
-    """
-    import tempfile  # only who writes pays for it
-
-    raw = data.encode() if isinstance(data, str) else data
-    temporary: str | None = None
-    try:
-        _must_take_a_file(path)
-        path = path.resolve() if path.is_symlink() else path
-        if path.exists() and not path.is_file():
-            path.write_bytes(raw)
-            return
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
-            file.write(raw)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, _mode_for(path))
-        os.replace(temporary, path)
-        temporary = None
-    except (OSError, RuntimeError) as error:
-        raise _write_error(error, path, what=what) from error
-    finally:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
 
 
 def dump_yaml(value: Any) -> str:
@@ -371,11 +293,3 @@ def _line_of(text: str, keys: Keys) -> int:
             break
         line, node = found[0].start_mark.line, found[1]
     return line + 1
-
-
-def _mode_for(path: Path) -> int:
-    if path.exists():
-        return path.stat().st_mode & 0o777
-    umask = os.umask(0)
-    os.umask(umask)
-    return 0o666 & ~umask

@@ -23,7 +23,7 @@ MAX_COUNT: Final = 2.0**53  # counts beyond this are not whole numbers in a floa
 
 # Finding the line of a JSON value parses the text a second time with a slow parser; not worth it beyond this size.
 _MAX_LOCATED_CHARS: Final = 1 << 20
-_NUMBER: Final = r"(\d{1,15}(?:\.\d{1,18})?)(?![\d.]*\d)"
+NUMBER: Final = r"(?P<number>\d{1,15}(?:\.\d{1,18})?)(?![\d.]*\d)"  # whole: no digits may follow
 
 
 class Place(Protocol):
@@ -61,8 +61,8 @@ class Line:
 
     def printed_after(self, label: str) -> Printed | None:
         """The plain decimal number that follows the label's first occurrence; None without both."""
-        found = re.search(re.escape(label) + r"\s*" + _NUMBER, self.text) if label in self.text else None
-        return None if found is None else Printed.of(found[1])
+        found = re.search(re.escape(label) + r"\s*" + NUMBER, self.text) if label in self.text else None
+        return None if found is None else Printed.of(found["number"])
 
     def number_after(self, label: str) -> float | None:
         """The value of the number that follows the label; None without both."""

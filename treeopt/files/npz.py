@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import math
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
@@ -120,6 +121,13 @@ def read_header(stream: IO[bytes], held: int) -> Header:
     if header.bytes == 0 and header.shape[:1] > (0,):  # any number of such rows fits into no bytes
         raise ValueError(f"shape {list(header.shape)} has rows without values")
     return header
+
+
+def npz_bytes(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """An NPZ file; the same arrays give the same bytes, since members carry no time."""
+    file = io.BytesIO()
+    np.savez_compressed(file, allow_pickle=False, **arrays)
+    return file.getvalue()
 
 
 def read_npz(path: Path, *, what: str, hint: str) -> dict[str, npt.NDArray[Any]]:

@@ -10,6 +10,8 @@ import stat
 import sys
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -19,6 +21,35 @@ MAX_PIPED_BYTES: Final = 4 << 30
 FIFO_WAIT_S: Final = 20.0
 
 _FLAGS: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+
+# Which files the running command has read, by device and inode; None outside a command, where nothing is refused.
+_READ: Final[ContextVar[set[tuple[int, int]] | None]] = ContextVar("files that were read", default=None)
+
+
+@contextmanager
+def remembering_inputs() -> Iterator[None]:
+    """For one command: remember what it reads, so that nothing of it is written over."""
+    token = _READ.set(set())
+    try:
+        yield
+    finally:
+        _READ.reset(token)
+
+
+def was_read(path: Path) -> bool:
+    """Whether the running command has read the file that is at `path` now."""
+    read = _READ.get()
+    if not read or not path.exists():
+        return False
+    info = path.stat()
+    return (info.st_dev, info.st_ino) in read
+
+
+def note_read(info: os.stat_result) -> None:
+    """Remember a file that was opened by other means than `OpenedFile`, by a library for example."""
+    read = _READ.get()
+    if read is not None:
+        read.add((info.st_dev, info.st_ino))
 
 
 class OpenedFile:
@@ -38,7 +69,9 @@ class OpenedFile:
         self._handle = (
             _kept(getattr(sys.stdin.buffer, "read1", sys.stdin.buffer.read)) if str(path) == STDIN else _opened(path)
         )
-        self.size = os.fstat(self._handle).st_size
+        info = os.fstat(self._handle)
+        note_read(info)
+        self.size = info.st_size
         weakref.finalize(self, os.close, self._handle)
 
     def stream(self) -> BinaryIO:

@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from treeopt.acceptance.rules import EXACT_RULES
 from treeopt.errors import InputError
-from treeopt.files.documents import dump_yaml, write_atomically
+from treeopt.files.documents import dump_yaml
+from treeopt.files.writing import write_atomically
 from treeopt.plan.bucket import Bucket
 from treeopt.solve.problem import Limits
 from treeopt.solve.time_limit import NO_LIMIT, TimeLimit

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from treeopt.errors import FileFormatError, InputError
-from treeopt.files.documents import os_error, read_text, write_atomically
+from treeopt.files.documents import read_text
+from treeopt.files.writing import append_line, write_atomically
 from treeopt.profile.points import Point
 from treeopt.profile.timer import Timing
 
@@ -68,13 +68,7 @@ class RowFile:
         Raises:
             InputError: it cannot be written.
         """
-        try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(timed.row(self.device)) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise os_error(error, self.path, what=_WHAT, verb="write") from error
+        append_line(self.path, json.dumps(timed.row(self.device)), what=_WHAT)
 
     def _rows(self) -> list[dict[str, Any]]:
         if not self.path.exists():
@@ -82,7 +76,7 @@ class RowFile:
         text = read_text(self.path, what=_WHAT)
         whole, _, rest = text.rpartition("\n")
         if rest:  # a row that a killed run did not finish
-            write_atomically(self.path, whole + "\n" if whole else "", what=_WHAT)
+            write_atomically(self.path, whole + "\n" if whole else "", what=_WHAT, own=True)
         return [self._row(line, number) for number, line in enumerate(whole.split("\n"), start=1) if line]
 
     def _row(self, line: str, number: int) -> dict[str, Any]:

@@ -40,18 +40,16 @@ def _verdict(report: CheckReport) -> Text:
 def _wide(compared: Sequence[Compared]) -> list[RenderableType]:
     """One table with every number."""
     source = ["source"] if len({c.source.name for c in compared}) > 1 else []
-    table = plain_table(
-        "batch", *source, "drafts", "planned E", "measured E", "change", "99.8 % interval", "would show"
-    )
+    table = plain_table("batch", *source, "steps", "planned E", "measured E", "change", "99.8 % interval", "would show")
     for name in _WORDS:
         table.add_column(name, no_wrap=True)
     for c in compared:
-        drafts = "" if c.source.drafts is None else f"{c.source.drafts:,.0f}"
+        steps = "" if c.source.steps is None else f"{c.source.steps:,.0f}"
         batch, planned, measured, change, shown, *words = _cells(c)
         table.add_row(
             batch,
             *([c.source.name] if source else []),
-            *(drafts, planned, measured, change, _interval(c.change), shown),
+            *(steps, planned, measured, change, _interval(c.change), shown),
             *words,
         )
     return [table]

@@ -6,7 +6,6 @@ else is there is checked. `docs/decoding.md` has the table of keys.
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -18,8 +17,9 @@ import numpy.typing as npt
 from treeopt.arrays import BoolArray, FloatArray, IntArray
 from treeopt.draft_family import DynamicTree
 from treeopt.errors import FileFormatError, TreeError
-from treeopt.files.documents import os_error, read_document, write_atomically
-from treeopt.files.npz import read_npz
+from treeopt.files.documents import os_error, read_document
+from treeopt.files.npz import npz_bytes, read_npz
+from treeopt.files.writing import write_atomically
 from treeopt.plan.reading import check_format
 from treeopt.tree import MAX_PREFIX, DraftTree
 
@@ -100,9 +100,7 @@ class StepDump:
             lists = {name: array.tolist() for name, array in arrays.items()}
             write_atomically(path, json.dumps({"format": FORMAT, **lists}).encode(), what="dump")
             return
-        file = io.BytesIO()
-        np.savez_compressed(file, allow_pickle=False, format=np.array(FORMAT), **arrays)
-        write_atomically(path, file.getvalue(), what="dump")
+        write_atomically(path, npz_bytes({"format": np.array(FORMAT), **arrays}), what="dump")
 
 
 def load_dump(path: Path, tree: DraftTree, dynamic: DynamicTree | None = None) -> StepDump:

@@ -30,7 +30,7 @@ def test_iterations_of_several_lengths_are_no_evidence(read) -> None:
     ("row", "words"),
     [
         (stats(24, 25, 8), "25 draft tokens accepted, but only 24 drafted"),
-        (stats(24, 12, 8, 3.5), "mean accepted length 3.5 stated, but its counters give 2.5"),
+        (stats(24, 12, 8, 3.5), "mean accepted length 3.5 stated, but its counts give 2.5"),
         (stats(10**9, 0, 1), "1000000000 draft tokens per step"),
         (stats(-24, 0, 8), "out of range"),
     ],

@@ -6,8 +6,8 @@ import itertools
 import zipfile
 from typing import Final
 
-from treeopt.acceptance.importers.kinds import KINDS, Kind
-from treeopt.acceptance.importers.mean import MEAN_PHRASE
+from treeopt.acceptance.importers.kinds import KINDS, ImportKind
+from treeopt.acceptance.importers.summary import MEAN_PHRASE
 from treeopt.errors import InputError
 from treeopt.files.evidence_lines import SourceFile
 
@@ -23,7 +23,7 @@ _OTHERS: Final = {
 }
 
 
-def detect(file: SourceFile) -> Kind:
+def detect(file: SourceFile) -> ImportKind:
     """The kind whose words the file contains.
 
     Raises:
@@ -35,7 +35,7 @@ def detect(file: SourceFile) -> Kind:
     return found
 
 
-def detected(file: SourceFile) -> Kind | None:
+def detected(file: SourceFile) -> ImportKind | None:
     """The kind whose words the file contains, if there is one.
 
     Raises:
@@ -58,11 +58,11 @@ def detected(file: SourceFile) -> Kind | None:
     return None
 
 
-def _kind_of(window: bytes) -> Kind | None:
+def _kind_of(window: bytes) -> ImportKind | None:
     return next((kind for kind in KINDS.values() if any(word in window for word in kind.words)), None)
 
 
-def _binary_kind(file: SourceFile, head: bytes) -> Kind | None:
+def _binary_kind(file: SourceFile, head: bytes) -> ImportKind | None:
     if head.startswith(b"PK\x03\x04"):
         return _zip_kind(file)
     if head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05":
@@ -74,7 +74,7 @@ def _binary_kind(file: SourceFile, head: bytes) -> Kind | None:
     return None
 
 
-def _zip_kind(file: SourceFile) -> Kind:
+def _zip_kind(file: SourceFile) -> ImportKind:
     try:
         with zipfile.ZipFile(file.opened.stream()) as archive:
             names = archive.namelist()

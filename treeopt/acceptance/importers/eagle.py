@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from treeopt.acceptance.importers.checks import check_accepted
-from treeopt.acceptance.importers.reading import SERVED, Job, Reading, Tally, Unplanned
-from treeopt.acceptance.position import MAX_DRAFT_TOKENS, MeanLength
+from treeopt.acceptance.importers.counters import check_accepted
+from treeopt.acceptance.importers.reading import SERVED, TREE_UNKNOWN, ImportJob, Reading, Tally
+from treeopt.acceptance.position import MAX_DRAFT_TOKENS
 from treeopt.acceptance.profile import Conditions
 from treeopt.acceptance.table import DepthRanks
 from treeopt.files.documents import Document, Field
@@ -24,7 +24,7 @@ from treeopt.files.evidence_lines import SourceFile, count, find_mappings, has, 
 _TREE: Final = "right if the run had a chain for --tree-choices: its default is a tree, where any sibling counts"
 
 
-def read_eagle_alpha(job: Job) -> Reading:
+def read_eagle_alpha(job: ImportJob) -> Reading:
     """Depth-rank counts of the first guess, questions added up (the file has the last turn of each)."""
     right = np.zeros(MAX_DRAFT_TOKENS)
     tried = np.zeros(MAX_DRAFT_TOKENS)
@@ -59,7 +59,7 @@ def read_eagle_alpha(job: Job) -> Reading:
     return Reading(sources=(source,), warnings=(*tree, _TREE))
 
 
-def read_eagle_answers(job: Job) -> Reading:
+def read_eagle_answers(job: ImportJob) -> Reading:
     """The mean accepted length of the run; mean evidence if it is said to be that of chains of K drafts."""
     steps = tokens = 0
     conditions = Conditions()
@@ -71,15 +71,9 @@ def read_eagle_answers(job: Job) -> Reading:
         conditions = _conditions(document)
     require(steps > 0, job.file, "`idxs` with `new_tokens`")
     mean = tokens / steps
-    if job.draft_tokens is None:
-        reason = "the file does not say which tree was verified: give K if it was a chain of K drafts"
-        unplanned = Unplanned(name=job.name(""), mean_accepted_length=mean, reason=reason)
-        return Reading(unplanned=(unplanned,))
-    evidence = MeanLength(mean_accepted_length=mean, draft_tokens=job.draft_tokens, drafts=steps)
-    tally = Tally(
-        draft_tokens=job.draft_tokens, drafts=steps, accepted_tokens=tokens - steps, mean_accepted_length=mean
+    return job.mean_reading(
+        job.file, mean, None, drafts=steps, accepted=tokens - steps, conditions=conditions, unknown=TREE_UNKNOWN
     )
-    return Reading(sources=(job.source(evidence, tally=tally, conditions=conditions),))
 
 
 def _choices(file: SourceFile, key: str) -> Iterator[tuple[Field, Document]]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from treeopt.acceptance.errors import EvidenceError
 from treeopt.acceptance.importers.detection import detect
-from treeopt.acceptance.importers.kinds import KINDS, Kind
-from treeopt.acceptance.importers.reading import Imported, Job, Reading, Source
+from treeopt.acceptance.importers.kinds import KINDS, ImportKind
+from treeopt.acceptance.importers.reading import Imported, ImportedSource, ImportJob, Reading
 from treeopt.acceptance.position import MAX_DRAFT_TOKENS
 from treeopt.errors import FileFormatError, InputError, UnknownNameError
 from treeopt.files.evidence_lines import SourceFile
@@ -42,7 +42,7 @@ def read_evidence(
     )
 
 
-def _kind(files: Sequence[SourceFile], name: str | None) -> Kind:
+def _kind(files: Sequence[SourceFile], name: str | None) -> ImportKind:
     if name is not None:
         if name not in KINDS:
             raise UnknownNameError("kind of evidence", name, KINDS)
@@ -51,28 +51,28 @@ def _kind(files: Sequence[SourceFile], name: str | None) -> Kind:
     for file, kind in zip(files, kinds, strict=True):
         if kind != kinds[0]:
             raise InputError(
-                f"{files[0].path} is {kinds[0].name}, {file.path} is {kind.name}",
+                f"{files[0].name} is {kinds[0].name}, {file.name} is {kind.name}",
                 hint="import files of one kind at a time, then merge the profiles",
             )
     return kinds[0]
 
 
-def _jobs(files: Sequence[SourceFile], kind: Kind, draft_tokens: int | None) -> list[Job]:
+def _jobs(files: Sequence[SourceFile], kind: ImportKind, draft_tokens: int | None) -> list[ImportJob]:
     if not kind.subtracts or len(files) == 1:
-        return [Job(file=file, draft_tokens=draft_tokens) for file in files]
+        return [ImportJob(file=file, draft_tokens=draft_tokens) for file in files]
     if len(files) > 2:
         raise InputError(f"{len(files)} scrapes", hint="give one, or two to subtract the first from the second")
-    return [Job(file=files[1], earlier=files[0], draft_tokens=draft_tokens)]
+    return [ImportJob(file=files[1], earlier=files[0], draft_tokens=draft_tokens)]
 
 
-def _read(kind: Kind, job: Job) -> Reading:
+def _read(kind: ImportKind, job: ImportJob) -> Reading:
     try:
         return kind.read(job)
     except EvidenceError as error:
-        raise FileFormatError(f"{job.file.path}: {error}", hint=error.hint) from None
+        raise FileFormatError(f"{job.file.name}: {error}", hint=error.hint) from None
 
 
-def _with_own_names(sources: Sequence[Source]) -> Iterator[Source]:
+def _with_own_names(sources: Sequence[ImportedSource]) -> Iterator[ImportedSource]:
     """The sources, with a number behind every name that another one has too."""
     seen: dict[str, int] = {}
     for source in sources:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from treeopt.acceptance.importers.reading import Job, Reading, Source, Tally
+from treeopt.acceptance.importers.reading import ImportedSource, ImportJob, Reading, Tally
 from treeopt.acceptance.position import MAX_DRAFT_TOKENS, MeanLength
 from treeopt.acceptance.profile import Conditions
 from treeopt.errors import FileFormatError
@@ -18,7 +18,7 @@ from treeopt.files.evidence_lines import LocatedDocument, require
 _RUNS = "every K was a run of its own: differences between neighbours are no per-position acceptance"
 
 
-def read_golden_al(job: Job) -> Reading:
+def read_golden_al(job: ImportJob) -> Reading:
     """Mean evidence per model, mode and K."""
     document = _document(job)
     sources = []
@@ -30,7 +30,7 @@ def read_golden_al(job: Job) -> Reading:
     return Reading(sources=tuple(sources), warnings=(_RUNS,))
 
 
-def _document(job: Job) -> Document:
+def _document(job: ImportJob) -> Document:
     try:
         found = parse_document(job.file.text(), name=str(job.file.path), what="table of acceptance lengths")
     except RecursionError:
@@ -38,7 +38,7 @@ def _document(job: Job) -> Document:
     return LocatedDocument(name=found.name, text=found.text, value=found.value)
 
 
-def _sources(job: Job, document: Document, model: str, mode: Field) -> list[Source]:
+def _sources(job: ImportJob, document: Document, model: str, mode: Field) -> list[ImportedSource]:
     if not isinstance(mode.value, dict):
         raise mode.error("expected a table from K to mean accepted length", hint="write {1: 1.78, 2: 2.38}")
     sources = []

@@ -1,86 +1,92 @@
 """llama.cpp's server log: per finished request, accepted of generated draft tokens and the rate per position.
 
-Format: ggml-org/llama.cpp, tools/server/server-context.cpp print_timings, common/speculative.cpp print_stats (PR 24536,
-June 2026). Rates are of all verified drafts. `statistics` lines hold the sums over all requests so far, so they count
-only where requests have no rates of their own, and then only the last one of each drafter.
+Format: ggml-org/llama.cpp, tools/server/server-context.cpp print_timings, common/speculative.cpp print_stats (2025, and
+PR 24536 of June 2026, which adds the rates). Rates are of all verified drafts. `statistics` lines hold the sums over
+all requests so far, one line for each drafter that was asked: they count where requests have no rates of their own.
+`#calls(b,g,a)`: b texts begun, g times asked for a draft (the request-steps), a drafts verified.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
-import numpy as np
-
-from treeopt.acceptance.conversions import drafts_from_survival
-from treeopt.acceptance.importers.chains import ChainCounts, Chains, from_rates
-from treeopt.acceptance.importers.checks import check_draft_tokens, check_mean
-from treeopt.acceptance.importers.reading import Job, Reading
-from treeopt.acceptance.profile import Conditions
+from treeopt.acceptance.importers.counters import DraftCounts
+from treeopt.acceptance.importers.reading import SERVED, ImportJob, Reading
+from treeopt.acceptance.importers.records import Report, added_up
+from treeopt.acceptance.importers.runs import Running, last_of_runs, restarts
+from treeopt.acceptance.importers.text_reports import TextFormat
 from treeopt.files.evidence_lines import Line, require
 
-_ROUNDING: Final = 0.0005  # three decimals
-_REQUEST: Final = re.compile(r"draft acceptance = .{0,99}\(\s*(\d{1,15}) accepted /\s*(\d{1,15}) generated\)")
-_STATISTICS: Final = re.compile(
-    r"statistics\s+([\w.+-]{1,40}): #calls\(b,g,a\) =\s*\d{1,15}\s+\d{1,15}\s+(\d{1,15}),.{0,99}"
-    r"#gen tokens =\s*(\d{1,15}), #acc tokens =\s*(\d{1,15}),"
+REQUESTS: Final = TextFormat(
+    fields={
+        "accepted": r"draft acceptance[^(\n]{0,99}\(",
+        "drafted": r"draft acceptance[^(\n]{0,99}\(\s*\d{1,15} accepted /",
+        "length": r"mean acceptance length =|mean len =",
+        "rates": r"acceptance rate per position =",
+    },
+    pads=True,
 )
+_STATISTICS: Final = re.compile(
+    r"statistics\s+(?P<name>[\w.+-]{1,40}): #calls\(b,g,a\) =\s*\d{1,15}\s+(?P<asked>\d{1,15})\s+(?P<drafts>\d{1,15}),"
+    r".{0,99}#gen tokens =\s*(?P<drafted>\d{1,15}), #acc tokens =\s*(?P<accepted>\d{1,15}),"
+)
+_SERVER: Final = re.compile(r"^\[[\w.-]{1,40}\]|^[\w.-]{1,40}\s*\|")  # what a supervisor puts before every line
 
 
-def read_llamacpp(job: Job) -> Reading:
+def read_llamacpp(job: ImportJob) -> Reading:
     """Position evidence, requests added up; drafts that stopped early count as drafts of the longest length."""
-    requests = ChainCounts()
-    last: dict[str, tuple[Line, int]] = {}
+    wanted = "`draft acceptance` or `statistics` line with what was drafted"
+    statistics = list(_statistics(job))
+    by_drafter: dict[str, list[Running[DraftCounts]]] = {}
+    for item in statistics:
+        by_drafter.setdefault(item.value.label, []).append(item)
+    if not statistics or any("acceptance rate per position =" in line.text for line in job.file.lines()):
+        drafter = next(iter(by_drafter)) if len(by_drafter) == 1 else None
+        return added_up(job, _requests(job, drafter), wanted, longest=True)
+    reading = sum((_totals(job, name, found, len(by_drafter)) for name, found in by_drafter.items()), Reading())
+    require(bool(reading.sources or reading.unplanned), job.file, wanted)
+    return reading
+
+
+def _requests(job: ImportJob, drafter: str | None) -> Iterator[Report]:
+    for report in REQUESTS.reports(job):
+        conditions = replace(SERVED, drafter=drafter)
+        yield replace(report, counts=tuple(replace(counts, conditions=conditions) for counts in report.counts))
+
+
+def _totals(job: ImportJob, name: str, found: Sequence[Running[DraftCounts]], drafters: int) -> Reading:
+    """The sums of one drafter over all runs of the server."""
+    runs = last_of_runs(found)
+    reports = (Report(counts=(counts,)) for counts in runs if counts.drafts)
+    told = restarts(len(runs), len({item.server for item in found}))
+    if not any(counts.drafts for counts in runs):
+        return Reading(warnings=(f"{name} was asked for drafts and had none", *told))
+    label = name if drafters > 1 else ""
+    return added_up(job, reports, name, longest=True, label=label) + Reading(warnings=told)
+
+
+def _statistics(job: ImportJob) -> Iterator[Running[DraftCounts]]:
     for line in job.file.lines():
-        if chains := _request_chains(line):
-            requests.add(chains)
-        elif found := _STATISTICS.search(line.text):
-            name, drafts = found[1], int(found[2])
-            if name in last and drafts < last[name][1]:
-                raise line.error(
-                    f"the drafts of {name} fell from {last[name][1]} to {drafts}",
-                    hint="two servers or slots in one log: give the lines of one",
-                )
-            last[name] = (line, drafts)
-    counts = requests if len(requests) else _from_statistics(last)
-    require(len(counts) > 0, job.file, "`draft acceptance` or `statistics` line with a rate per position")
-    drafter = next(iter(last)) if len(last) == 1 else None
-    return counts.as_longest().reading(job, Conditions(drafter=drafter, sampling="draft-starts"))
+        found = _STATISTICS.search(line.text) if "statistics" in line.text else None
+        if found is not None:
+            server = _SERVER.match(line.text)
+            counts = _counts(line, found)
+            yield Running(server[0] if server else "", counts.drafts or 0, line, counts)
 
 
-def _request_chains(line: Line) -> Chains | None:
-    found = _REQUEST.search(line.text)
-    rates = [r.value for r in line.numbers_after("acceptance rate per position =")]
-    if found is None or not rates:
-        return None
-    chains = _chains(line, rates, accepted=int(found[1]), generated=int(found[2]), drafts=None)
-    _check_mean(line, "mean acceptance length =", chains)
-    return chains
-
-
-def _from_statistics(last: dict[str, tuple[Line, int]]) -> ChainCounts:
-    counts = ChainCounts()
-    for line, drafts in last.values():
-        found, rates = _STATISTICS.search(line.text), [r.value for r in line.numbers_after("#acc rate/pos =")]
-        if found is not None and rates and drafts:
-            chains = _chains(line, rates, accepted=int(found[4]), generated=int(found[3]), drafts=drafts)
-            _check_mean(line, "#mean acc len =", chains)
-            counts.add(chains)
-    return counts
-
-
-def _chains(line: Line, rates: list[float], *, accepted: int, generated: int, drafts: int | None) -> Chains:
-    # Only positions that were seen are listed: drafts that are longer on average had more of them.
-    likely = drafts or drafts_from_survival(np.array(rates), accepted)
-    listed = likely * len(rates) * (1.0 if drafts else 1.0 + _ROUNDING * len(rates))
-    if likely and generated > listed + 1:
-        K = -(-generated // likely)
-        check_draft_tokens(line, K)
-        rates = rates + [0.0] * (K - len(rates))
-    return from_rates(line, rates, drafts=drafts, drafted=generated, accepted=accepted, rounding=_ROUNDING)
-
-
-def _check_mean(line: Line, label: str, chains: Chains) -> None:
-    mean = line.number_after(label)
-    if mean is not None and chains.drafts:
-        check_mean(line, stated=mean, computed=chains.mean_accepted_length, source="the counts beside it")
+def _counts(line: Line, found: re.Match[str]) -> DraftCounts:
+    return DraftCounts(
+        place=line,
+        drafts=int(found["drafts"]),
+        drafted=int(found["drafted"]),
+        accepted=int(found["accepted"]),
+        steps=int(found["asked"]),
+        length=line.printed_after("#mean acc len ="),
+        rates=tuple(line.numbers_after("#acc rate/pos =")),
+        pads=True,
+        label=found["name"],
+        conditions=replace(SERVED, drafter=found["name"]),
+    )

@@ -7,16 +7,15 @@ whatever the heads before it guessed, so multiplying along a path takes the head
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Iterable, Iterator
 from typing import Final
 
 from treeopt.acceptance.importers.cumulative import TopK, split
-from treeopt.acceptance.importers.reading import Job, Reading, Source, Tally
+from treeopt.acceptance.importers.reading import ImportedSource, ImportJob, Reading, Tally
 from treeopt.acceptance.profile import Conditions
 from treeopt.acceptance.table import DepthRanks
-from treeopt.files.evidence_lines import Line, Place, SourceFile, require
+from treeopt.files.evidence_lines import Line, Place, require
+from treeopt.files.rows import csv_rows
 
 _COLUMN: Final = re.compile(r"medusa(\d{1,2})_top(\d{1,3})\b")
 _SECTION: Final = re.compile(r"^\s*TopK=(\d{1,3})\s*$")
@@ -26,15 +25,15 @@ _NOTE: Final = "each head was measured alone"
 Heads = dict[int, list[TopK]]
 
 
-def read_medusa_csv(job: Job) -> Reading:
+def read_medusa_csv(job: ImportJob) -> Reading:
     """Depth-rank rates, one profile per row (a model)."""
-    rows = _rows(job.file)
-    header, _ = next(rows, ([], None))
+    rows = csv_rows(job.file)
+    header = next((cells for _, cells in rows), [])
     columns = {i: (int(m[1]), int(m[2])) for i, name in enumerate(header) if (m := _COLUMN.search(name))}
     require(bool(columns), job.file, "`medusa0_top1` column")
     name_at = next((i for i, name in enumerate(header) if name.strip().lower() == "name"), None)
     sources = []
-    for cells, line in rows:
+    for line, cells in rows:
         heads: Heads = {}
         for i, (head, size) in columns.items():
             heads.setdefault(head, []).append(TopK(size, _probability(cells, i, line), line))
@@ -44,7 +43,7 @@ def read_medusa_csv(job: Job) -> Reading:
     return Reading(sources=tuple(sources))
 
 
-def read_medusa_topk(job: Job) -> Reading:
+def read_medusa_topk(job: ImportJob) -> Reading:
     """Depth-rank rates of the ranks that are known alone; a step of several ranks stays a sum."""
     heads: Heads = {}
     size = 0
@@ -59,23 +58,6 @@ def read_medusa_topk(job: Job) -> Reading:
     return Reading(sources=(_source(job, heads, place, label="", target=None),))
 
 
-def _rows(file: SourceFile) -> Iterator[tuple[list[str], Line]]:
-    current: list[Line] = []
-
-    def texts(lines: Iterable[Line]) -> Iterator[str]:
-        for line in lines:
-            current[:] = [line]
-            yield line.text
-
-    reader = csv.reader(texts(file.lines()))
-    try:
-        for cells in reader:
-            if cells:
-                yield cells, current[0]
-    except csv.Error as error:
-        raise file.error(f"not CSV: {error}", hint="export the run's table as CSV") from None
-
-
 def _probability(cells: list[str], column: int, line: Line) -> float:
     try:
         value = float(cells[column])
@@ -86,7 +68,7 @@ def _probability(cells: list[str], column: int, line: Line) -> float:
     return value
 
 
-def _source(job: Job, heads: Heads, place: Place, *, label: str, target: str | None) -> Source:
+def _source(job: ImportJob, heads: Heads, place: Place, *, label: str, target: str | None) -> ImportedSource:
     if sorted(heads) != list(range(len(heads))):
         raise place.error(f"heads {sorted(heads)} have a gap", hint="head i drafts depth i + 1: give all of them")
     known = split([sorted(heads[head], key=lambda top: top.size) for head in range(len(heads))])

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from treeopt.acceptance.importers.reading import Job, Reading, Tally
+from treeopt.acceptance.importers.reading import ImportJob, Reading, Tally
 from treeopt.acceptance.paths import MAX_RANKS, PathCounter
 from treeopt.acceptance.profile import Conditions
 from treeopt.acceptance.table import DepthRanks
@@ -35,7 +35,7 @@ _HINT: Final = "expected torch.save of a list of boolean tensors [positions, ran
 _CONDITIONS: Final = Conditions(temperature=0.0, rule="greedy", sampling="all-positions")
 
 
-def read_medusa_pt(job: Job) -> Reading:
+def read_medusa_pt(job: ImportJob) -> Reading:
     """Path evidence if the heads' rows line up; otherwise depth-rank counts."""
     heads = _heads(job.file, _load(job.file))
     samples = _samples([len(head) for head in heads])

@@ -12,21 +12,30 @@ from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.position import MeanLength
 from treeopt.acceptance.profile import Conditions, RankEvidence, RankProfile
 from treeopt.acceptance.table import DepthRanks
-from treeopt.files.evidence_lines import SourceFile
+from treeopt.files.evidence_lines import Place, SourceFile
 
 SERVED: Final = Conditions(sampling="draft-starts")  # a server counts where its drafts start
+CHAIN_ASSUMED: Final = (
+    "taken as chains (--speculative-eagle-topk 1), which the file does not say: a tree has other means"
+)
+TREE_UNKNOWN: Final = "the file does not say which tree was verified: give K if it was a chain of K drafts"
 _NAME_CHARS: Final = 120
 _COLLECT: Final = "`treeopt ranks collect` records the other guesses"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """What the engine counted, or said on average; None where it did not say. The mean counts the bonus token."""
+    """What the engine counted, or said on average; None where it did not say.
+
+    `drafts` are what was verified, `steps` the request-steps where some had no draft; the mean is over all steps and
+    counts the bonus token.
+    """
 
     draft_tokens: int | None = None
     drafts: int | None = None
     drafted_tokens: int | None = None
     accepted_tokens: int | None = None
+    steps: int | None = None
     mean_accepted_length: float | None = None
 
 
@@ -47,7 +56,7 @@ class KnownSum:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class ImportedSource:
     """One speculative source found in a file: its evidence, and what stands beside it."""
 
     profile: RankProfile
@@ -76,7 +85,7 @@ class Unplanned:
 class Reading:
     """All that one importer found."""
 
-    sources: tuple[Source, ...] = ()
+    sources: tuple[ImportedSource, ...] = ()
     unplanned: tuple[Unplanned, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -93,7 +102,7 @@ class Imported:
     """The evidence of one or more files of one kind."""
 
     kind: str
-    sources: tuple[Source, ...]
+    sources: tuple[ImportedSource, ...]
     unplanned: tuple[Unplanned, ...]
     warnings: tuple[str, ...]
 
@@ -109,7 +118,7 @@ class Imported:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class ImportJob:
     """What an importer is asked to read: a file, the scrape to subtract from it, and K where the file lacks it."""
 
     file: SourceFile
@@ -126,7 +135,7 @@ class Job:
         known_sums: tuple[KnownSum, ...] = (),
         documents: int = 0,
         note: str = "",
-    ) -> Source:
+    ) -> ImportedSource:
         """A source whose profile is named after the file; the note says what every reader of a result must know."""
         sums = f"ranks from {min(s.first_rank for s in known_sums)} on are known only as sums" if known_sums else ""
         profile = RankProfile(
@@ -137,7 +146,31 @@ class Job:
             documents=documents,
             note="; ".join(filter(None, [supports(evidence), sums, note])),
         )
-        return Source(profile=profile, tally=tally, known_sums=known_sums)
+        return ImportedSource(profile=profile, tally=tally, known_sums=known_sums)
+
+    def mean_reading(
+        self,
+        place: Place,
+        length: float | None,
+        draft_tokens: int | None,
+        *,
+        drafts: int | None = None,
+        accepted: int | None = None,
+        conditions: Conditions = SERVED,
+        label: str = "",
+        note: str = "",
+        unknown: str = "the number of drafts is not known: add `draft tokens: K` to the file, or give it",
+    ) -> Reading:
+        """Mean evidence of chains of K, as it is given or stated; a mean that nothing can be planned from without K."""
+        if length is None:
+            raise place.error("neither counts, nor rates, nor a mean", hint="give the whole report")
+        K = self.draft_tokens or draft_tokens
+        if K is None:
+            unplanned = Unplanned(name=self.name(label), mean_accepted_length=length, reason=unknown)
+            return Reading(unplanned=(unplanned,))
+        evidence = MeanLength(mean_accepted_length=length, draft_tokens=K, drafts=drafts)
+        tally = Tally(draft_tokens=K, drafts=drafts, accepted_tokens=accepted, mean_accepted_length=length)
+        return Reading(sources=(self.source(evidence, label=label, tally=tally, conditions=conditions, note=note),))
 
     @cached_property
     def sha256(self) -> str:

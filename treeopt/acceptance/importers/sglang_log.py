@@ -15,20 +15,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from treeopt.acceptance.conversions import draft_tokens_from_nodes, without_bonus
-from treeopt.acceptance.importers.reading import SERVED, Job, Reading, Source, Tally, Unplanned
-from treeopt.acceptance.position import MAX_DRAFT_TOKENS, MeanLength
+from treeopt.acceptance.importers.reading import CHAIN_ASSUMED, ImportJob, Reading, Unplanned
+from treeopt.acceptance.position import MAX_DRAFT_TOKENS
 from treeopt.files.evidence_lines import Line, require
 
 _LENGTH: Final = ", accept len:"
 _ROUNDING: Final = 0.005  # both values are printed with two decimals
 _TOPK: Final = re.compile(r"speculative_eagle_topk=(\d{1,4})\b")
 _NODES: Final = re.compile(r"speculative_num_draft_tokens=(\d{1,4})\b")
-CHAIN_ASSUMED: Final = (
-    "taken as chains (--speculative-eagle-topk 1), which the file does not say: a tree has other means"
-)
 
 
-def read_sglang_log(job: Job) -> Reading:
+def read_sglang_log(job: ImportJob) -> Reading:
     """Mean evidence per draft length; nothing to plan from where a tree was verified, or K stays unknown."""
     log = _Log()
     for line in job.file.lines():
@@ -40,9 +37,13 @@ def read_sglang_log(job: Job) -> Reading:
     warnings = () if log.topk else (CHAIN_ASSUMED,)
     known = job.draft_tokens or log.stated_length
     if known is not None:
-        return Reading(sources=(_source(job, known, every, ""),), warnings=warnings)
+        found = job.mean_reading(job.file, every.mean, known, note=_spread(every))
+        return found + Reading(warnings=warnings)
     lengths = log.by_length()
-    sources = tuple(_source(job, K, a, f"k{K}" if len(lengths) > 1 else "") for K, a in sorted(lengths.items()))
+    found = Reading()
+    for K, average in sorted(lengths.items()):
+        label = f"k{K}" if len(lengths) > 1 else ""
+        found += job.mean_reading(job.file, average.mean, K, label=label, note=_spread(average))
     unplanned = tuple(
         _unplanned(job, average, reason)
         for average, reason in (
@@ -51,7 +52,8 @@ def read_sglang_log(job: Job) -> Reading:
         )
         if reason and average.lines
     )
-    return Reading(sources=sources, unplanned=unplanned, warnings=(*warnings, *log.doubts(lengths)) if sources else ())
+    told = (*warnings, *log.doubts(lengths)) if found.sources else ()
+    return found + Reading(unplanned=unplanned, warnings=told)
 
 
 @dataclass
@@ -174,13 +176,9 @@ class _Log:
         self.draft_tokens = draft_tokens_from_nodes(int(nodes[1])) if nodes else self.draft_tokens
 
 
-def _source(job: Job, K: int, average: _Average, label: str) -> Source:
-    evidence = MeanLength(mean_accepted_length=average.mean, draft_tokens=K)
-    spread = f"mean of {average.lines} log lines, {average.low:.2f} to {average.high:.2f}"
-    tally = Tally(draft_tokens=K, mean_accepted_length=average.mean)
-    conditions = SERVED
-    return job.source(evidence, label=label, tally=tally, conditions=conditions, note=spread)
+def _spread(average: _Average) -> str:
+    return f"mean of {average.lines} log lines, {average.low:.2f} to {average.high:.2f}"
 
 
-def _unplanned(job: Job, average: _Average, reason: str) -> Unplanned:
+def _unplanned(job: ImportJob, average: _Average, reason: str) -> Unplanned:
     return Unplanned(name=job.name(""), mean_accepted_length=average.mean, reason=reason)

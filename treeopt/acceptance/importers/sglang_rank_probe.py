@@ -13,7 +13,7 @@ import numpy as np
 
 from treeopt.acceptance.conversions import cumulative_from_ranks, ranks_from_cumulative
 from treeopt.acceptance.importers.cumulative import TopK, split
-from treeopt.acceptance.importers.reading import SERVED, Job, Reading, Tally
+from treeopt.acceptance.importers.reading import SERVED, ImportJob, Reading, Tally
 from treeopt.acceptance.table import DepthRanks
 from treeopt.errors import FileFormatError
 from treeopt.files.evidence_lines import Line, require
@@ -28,7 +28,7 @@ class _Row(NamedTuple):
     tops: list[TopK]
 
 
-def read_sglang_rank_probe(job: Job) -> Reading:
+def read_sglang_rank_probe(job: ImportJob) -> Reading:
     """Depth-rank evidence of the ranks that are known alone; wider steps of the table are known sums."""
     table: list[_Row] = []
     sizes: list[int] = []

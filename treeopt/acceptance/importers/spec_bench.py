@@ -6,16 +6,17 @@ methods' scripts and is not used; `accept_lengths` and `new_tokens` cover the sa
 
 from __future__ import annotations
 
-from treeopt.acceptance.importers.chains import chain_reading, from_histogram
-from treeopt.acceptance.importers.checks import check_output
-from treeopt.acceptance.importers.reading import Job, Reading, Unplanned
+from dataclasses import replace
+
+from treeopt.acceptance.conversions import with_bonus
+from treeopt.acceptance.importers.counters import DraftCounts, check_output, counts_reading
+from treeopt.acceptance.importers.reading import SERVED, TREE_UNKNOWN, ImportJob, Reading
 from treeopt.acceptance.position import MAX_DRAFT_TOKENS
-from treeopt.acceptance.profile import Conditions
 from treeopt.files.documents import Field
 from treeopt.files.evidence_lines import count, find_mappings, require
 
 
-def read_spec_bench(job: Job) -> Reading:
+def read_spec_bench(job: ImportJob) -> Reading:
     """The mean accepted length; position evidence if the run is said to have drafted chains of K."""
     histogram = [0] * (MAX_DRAFT_TOKENS + 1)
     drafter = None
@@ -27,17 +28,18 @@ def read_spec_bench(job: Job) -> Reading:
             drafter = document.value["model_id"]
     steps, accepted = sum(histogram), sum(j * n for j, n in enumerate(histogram))
     require(steps > 0, job.file, "`accept_lengths`")
-    K = job.draft_tokens
-    if K is None:
-        reason = "the file does not say which tree was verified: give K if it was a chain of K drafts"
-        mean = 1 + accepted / steps
-        return Reading(unplanned=(Unplanned(name=job.name(""), mean_accepted_length=mean, reason=reason),))
-    chains = from_histogram(job.file, histogram, drafts=steps, drafted=K * steps, accepted=accepted, draft_tokens=K)
-    return chain_reading(job, chains, Conditions(drafter=drafter, sampling="draft-starts"))
+    conditions = replace(SERVED, drafter=drafter)
+    if job.draft_tokens is None:
+        mean = with_bonus(accepted / steps)
+        return job.mean_reading(job.file, mean, None, conditions=conditions, unknown=TREE_UNKNOWN)
+    report = DraftCounts(
+        place=job.file, draft_tokens=job.draft_tokens, histogram=tuple(histogram), conditions=conditions
+    )
+    return counts_reading(job, report)
 
 
 def _accepted(choice: Field) -> list[int]:
     lengths = [length.integer(low=1, high=MAX_DRAFT_TOKENS + 1) for length in choice.get("accept_lengths").items()]
     emitted = sum(count(new) for new in choice.get("new_tokens").items())
-    check_output(choice, steps=len(lengths), accepted=sum(lengths) - len(lengths), emitted=emitted)
+    check_output(choice, steps=len(lengths), accepted=sum(lengths) - len(lengths), output=emitted)
     return [length - 1 for length in lengths]

@@ -8,11 +8,18 @@ accepted length; `emitted tokens` do: they are what each draft really gave, bonu
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
-from treeopt.acceptance.importers.checks import check_accepted, check_drafted, check_rate
-from treeopt.acceptance.importers.reading import SERVED, Job, Reading, Source, Tally
-from treeopt.acceptance.position import MeanLength
+from treeopt.acceptance.importers.counters import (
+    ChainCounts,
+    DraftCounts,
+    chains_of,
+    check_accepted,
+    check_drafted,
+    check_rate,
+)
+from treeopt.acceptance.importers.reading import SERVED, ImportJob, Reading
+from treeopt.acceptance.importers.runs import Running, last_of_runs, restarts
 from treeopt.files.evidence_lines import Line, require
 
 _LABELS: Final = {
@@ -21,93 +28,59 @@ _LABELS: Final = {
     "drafted": "Number of draft tokens:",
     "emitted": "Number of emitted tokens:",
 }
-_RATE_ROUNDING: Final = 0.00051  # three decimals
 
 
-class _Counters(NamedTuple):
-    draft_tokens: int
-    accepted: int
-    drafted: int
-    emitted: int
-
-    @property
-    def drafts(self) -> int:
-        return self.drafted // self.draft_tokens
-
-    def plus(self, other: _Counters | None) -> _Counters:
-        if other is None:
-            return self
-        sums = (a + b for a, b in zip(self[1:], other[1:], strict=True))
-        return _Counters(self.draft_tokens, *sums)
-
-
-def read_vllm_log_v0(job: Job) -> Reading:
+def read_vllm_log_v0(job: ImportJob) -> Reading:
     """Mean evidence per draft length, from the last counters of every run of the server in the log."""
-    totals: dict[int, _Counters] = {}
-    runs = 0
-    for last in _last_of_runs(job):
-        runs += 1
-        totals[last.draft_tokens] = last.plus(totals.get(last.draft_tokens))
-    totals = {K: t for K, t in totals.items() if t.drafts}
-    require(bool(totals), job.file, "`Speculative metrics:` line with draft tokens")
-    sources = tuple(_source(job, t, label=f"k{K}" if len(totals) > 1 else "") for K, t in sorted(totals.items()))
-    restarts = (f"the counters started again {runs - 1} times: the runs are added up",) if runs > 1 else ()
-    return Reading(sources=sources, warnings=restarts)
+    runs = last_of_runs(_counters(job))
+    counts = ChainCounts()
+    for report in runs:
+        if report.drafted and (chains := chains_of(report)) is not None:
+            counts.add(chains)
+    require(len(counts) > 0, job.file, "`Speculative metrics:` line with draft tokens")
+    return counts.reading(job, SERVED) + Reading(warnings=restarts(len(runs)))
 
 
-def _last_of_runs(job: Job) -> Iterator[_Counters]:
-    last: _Counters | None = None
+def _counters(job: ImportJob) -> Iterator[Running[DraftCounts]]:
+    before: DraftCounts | None = None
     for line in job.file.lines():
-        counters = _counters(line) if "Speculative metrics:" in line.text else None
-        if counters is None:
+        report = _report(line) if "Speculative metrics:" in line.text else None
+        if report is None:
             continue
-        if last is not None and (counters.drafted < last.drafted or counters.draft_tokens != last.draft_tokens):
-            yield last
-        elif last is not None and counters.emitted < last.emitted:
-            raise line.error(
-                f"emitted tokens fell from {last.emitted} to {counters.emitted}, "
-                f"while draft tokens rose from {last.drafted} to {counters.drafted}",
-                hint="counters only rise while a server runs: give the log of one server",
-            )
-        last = counters
-    if last is not None:
-        yield last
+        if before is not None and (before.drafted or 0) <= (report.drafted or 0):
+            _check_emitted(line, before.output or 0, report.output or 0, report.drafted or 0)
+        before = report
+        server = f"K {report.draft_tokens}"
+        yield Running(server=server, drafted=report.drafted or 0, line=line, value=report)
 
 
-def _counters(line: Line) -> _Counters | None:
+def _report(line: Line) -> DraftCounts | None:
     values = {name: line.number_after(label) for name, label in _LABELS.items()}
     if None in values.values():
         if not line.complete:
             return None
         raise line.error("a `Speculative metrics:` line without all of its counters", hint="give the log as it is")
-    counters = _Counters(**{name: int(value or 0) for name, value in values.items()})
-    check_drafted(line, drafts=counters.drafted, drafted=counters.drafted, draft_tokens=counters.draft_tokens)
-    check_accepted(line, drafted=counters.drafted, accepted=counters.accepted)
-    most = counters.drafts * (counters.draft_tokens + 1)
-    if not counters.drafts <= counters.emitted <= most:
+    K, accepted, drafted, emitted = (int(values[name] or 0) for name in _LABELS)
+    check_drafted(line, drafts=drafted, drafted=drafted, draft_tokens=K)
+    check_accepted(line, drafted=drafted, accepted=accepted)
+    drafts = drafted // K
+    most = drafts * (K + 1)
+    if not drafts <= emitted <= most:
         raise line.error(
-            f"{counters.emitted} tokens emitted by {counters.drafts} drafts of {counters.draft_tokens}",
-            hint=f"every draft emits 1 to {counters.draft_tokens + 1} tokens",
+            f"{emitted} tokens emitted by {drafts} drafts of {K}", hint=f"every draft emits 1 to {K + 1} tokens"
         )
-    if counters.drafts:
-        for label, computed in (
-            ("Draft acceptance rate:", counters.accepted / counters.drafted),
-            ("System efficiency:", counters.emitted / most),
-        ):
-            if (stated := line.number_after(label)) is not None:
-                what = label.rstrip(":").lower()
-                check_rate(line, stated=stated, computed=computed, rounding=_RATE_ROUNDING, what=what)
-    return counters
-
-
-def _source(job: Job, counters: _Counters, *, label: str) -> Source:
-    mean = counters.emitted / counters.drafts
-    tally = Tally(
-        draft_tokens=counters.draft_tokens,
-        drafts=counters.drafts,
-        drafted_tokens=counters.drafted,
-        accepted_tokens=counters.emitted - counters.drafts,
-        mean_accepted_length=mean,
+    if drafts:
+        for label, computed in (("Draft acceptance rate:", accepted / drafted), ("System efficiency:", emitted / most)):
+            if (stated := line.printed_after(label)) is not None:
+                check_rate(line, stated, computed, label.rstrip(":").lower())
+    return DraftCounts(
+        place=line, draft_tokens=K, drafts=drafts, drafted=drafted, accepted=emitted - drafts, output=emitted
     )
-    evidence = MeanLength(mean_accepted_length=mean, draft_tokens=counters.draft_tokens, drafts=counters.drafts)
-    return job.source(evidence, label=label, tally=tally, conditions=SERVED)
+
+
+def _check_emitted(line: Line, before: int, now: int, drafted: int) -> None:
+    if now < before:
+        raise line.error(
+            f"emitted tokens fell from {before} to {now}, while draft tokens rose to {drafted}",
+            hint="counters only rise while a server runs: give the log of one server",
+        )

@@ -1,4 +1,4 @@
-"""Heads that guess one token after the other from their own hidden states: EAGLE, EAGLE-3, MTP.
+"""Heads that guess one token after the other from their own hidden states: EAGLE, EAGLE-3, MTP, P-EAGLE.
 
 A head reads pairs. Pair i is the embedding of token i + 1 beside the target's state at token i, and what it puts out
 guesses token i + 2. In a draft whose root is token r, the pairs up to r - 1 have the target's states; from there on the
@@ -11,7 +11,7 @@ rows of earlier passes, and itself.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,18 +22,25 @@ from treeopt.decode.hf import HuggingFaceModel
 from treeopt.extras import require
 
 
+class HeadPass(NamedTuple):
+    """What a pass over M pairs gives: `[M, hidden]` states for the next one, and what the output head reads."""
+
+    states: Any
+    hidden: Any
+
+
 class ChainHead(Protocol):
     """A head's own forward."""
 
     tokens: IntArray | None
     """`[V_d]` the target's numbers of its tokens; None: the same."""
+    mask: int | None
+    """The token that further pairs hold in place of the text's; None: the text's."""
 
     def states(self, tokens: IntArray) -> Any:
         """`[L]` text to the `[L, hidden]` states that it reads beside the tokens that follow."""
 
-    def run(
-        self, tokens: IntArray, states: Any, positions: IntArray, mask: Any, cache: GrowingCache
-    ) -> tuple[Any, Any]:
+    def run(self, tokens: IntArray, states: Any, positions: IntArray, mask: Any, cache: GrowingCache) -> HeadPass:
         """One pass over M pairs.
 
         Args:
@@ -41,9 +48,6 @@ class ChainHead(Protocol):
             states: `[M, hidden]`.
             positions: `[M]` of the states' tokens.
             mask: `[M, S]` torch, bool: what each pair sees of the S rows so far, its own included.
-
-        Returns:
-            `[M, hidden]` states for the next pass, and what its output head reads.
         """
 
     def head(self, hidden: Any) -> Any:
@@ -73,7 +77,8 @@ class ChainDrafter:
         for d in range(2, depth + 1):
             with torch.no_grad():
                 seen = torch.cat([seen, torch.eye(starts, device=device).bool()], dim=1)
-                states, hidden = self._head.run(padded[roots + d], states, roots + d - 1, seen, cache)
+                further = padded[roots + d] if self._head.mask is None else np.full(starts, self._head.mask)
+                states, hidden = self._head.run(further, states, roots + d - 1, seen, cache)
             yield self._guesses(hidden[: max(starts - d + 1, 0)])
 
     def _guesses(self, hidden: Any) -> LogitGuesses:

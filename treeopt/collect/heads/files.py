@@ -12,7 +12,7 @@ from treeopt.errors import FileFormatError, InputError
 from treeopt.extras import require
 from treeopt.files.documents import read_text
 
-HeadKind = Literal["medusa", "eagle", "eagle3", "mtp", "model"]
+HeadKind = Literal["medusa", "eagle", "eagle3", "peagle", "mtp", "dflash", "model"]
 HINT: Final = "docs/collecting.md lists the drafters that can be collected, and their files"
 _INDEX: Final = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _WHOLE: Final = ("model.safetensors", "pytorch_model.bin")
@@ -21,8 +21,8 @@ _BY_ARCHITECTURE: Final[tuple[tuple[str, HeadKind | None], ...]] = (
     ("dflash2", None),
     ("dspark", None),
     ("domino", None),
-    ("dflash", None),
-    ("peagle", None),
+    ("dflash", "dflash"),
+    ("peagle", "peagle"),
     ("eagle3", "eagle3"),
     ("eagle", "eagle"),
     ("medusa", "medusa"),
@@ -30,6 +30,8 @@ _BY_ARCHITECTURE: Final[tuple[tuple[str, HeadKind | None], ...]] = (
 _SPECULATORS: Final[dict[str, HeadKind]] = {
     "eagle": "eagle",
     "eagle3": "eagle3",
+    "peagle": "peagle",
+    "dflash": "dflash",
     "mtp": "mtp",
 }
 

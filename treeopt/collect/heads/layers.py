@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Iterable
 from typing import Any
 
+from treeopt.arrays import IntArray
 from treeopt.errors import FileFormatError, InputError
 from treeopt.extras import require
 
@@ -109,15 +111,51 @@ def _experts_together(weights: dict[str, Any], wanted: Iterable[str]) -> dict[st
     found = dict(weights)
     for prefix in (name.removesuffix("gate_up_proj") for name in names):
         own = {name: found.pop(name) for name in list(found) if name.startswith(prefix)}
-        if f"{prefix}gate_up_proj" in own or f"{prefix}0.gate_proj.weight" not in own:
+        experts = range(len(own) // 3)
+        gate, up, down = ([f"{prefix}{e}.{kind}_proj.weight" for e in experts] for kind in ("gate", "up", "down"))
+        if own.keys() != {*gate, *up, *down}:
             found |= own
             continue
-        count = len({name.removeprefix(prefix).partition(".")[0] for name in own})
-
-        def of(projection: str, prefix: str = prefix, own: dict[str, Any] = own, count: int = count) -> list[Any]:
-            return [own[f"{prefix}{e}.{projection}.weight"] for e in range(count)]
-
-        pairs = zip(of("gate_proj"), of("up_proj"), strict=True)
-        found[f"{prefix}gate_up_proj"] = torch.stack([torch.cat(pair) for pair in pairs])
-        found[f"{prefix}down_proj"] = torch.stack(of("down_proj"))
+        pairs = zip(gate, up, strict=True)
+        found[f"{prefix}gate_up_proj"] = torch.stack([torch.cat([own[name] for name in pair]) for pair in pairs])
+        found[f"{prefix}down_proj"] = torch.stack([own[name] for name in down])
     return found
+
+
+def run_layers(layers: Any, x: Any, rotation: Any, positions: IntArray, mask: Any, cache: GrowingCache) -> Any:
+    """`[M, hidden]` rows through decoder layers."""
+    where = _positions(positions, x)
+    turn = rotation(x[None], where)
+    for layer in layers:
+        found = layer(
+            x[None],
+            attention_mask=mask[None, None],
+            position_ids=where,
+            position_embeddings=turn,
+            use_cache=True,
+            **{_cache_name(layer): cache},
+        )
+        x = (found[0] if isinstance(found, tuple) else found)[0]
+    return x
+
+
+def run_attention(attention: Any, x: Any, rotation: Any, positions: IntArray, mask: Any, cache: GrowingCache) -> Any:
+    """`[M, width]` rows through the attention of a layer alone."""
+    where = _positions(positions, x)
+    found = attention(
+        hidden_states=x[None],
+        attention_mask=mask[None, None],
+        position_ids=where,
+        position_embeddings=rotation(x[None], where),
+        **{_cache_name(attention): cache},
+    )
+    return found[0][0]
+
+
+def _cache_name(module: Any) -> str:
+    """What a module calls its cache, which transformers 5 renamed."""
+    return "cache" if "cache" in inspect.signature(module.forward).parameters else "past_key_values"
+
+
+def _positions(positions: IntArray, like: Any) -> Any:
+    return require("torch", extra="hf").as_tensor(positions, device=like.device)[None]

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from treeopt.arrays import IntArray
-from treeopt.collect.heads.eagle import run_layers
+from treeopt.collect.heads.chain import HeadPass
 from treeopt.collect.heads.files import HINT, read_weights, tensor_names
-from treeopt.collect.heads.layers import GrowingCache, fill, linear, rotary, skeleton
+from treeopt.collect.heads.layers import GrowingCache, fill, linear, rotary, run_layers, skeleton
 from treeopt.decode.hf import HuggingFaceModel
 from treeopt.errors import FileFormatError, InputError
 from treeopt.extras import require
@@ -54,6 +54,7 @@ class MtpHead:
     """A module: `states`, `run` and `head` as `ChainHead` has them."""
 
     tokens: IntArray | None = None
+    mask: int | None = None
 
     def __init__(self, folder: Path, target: HuggingFaceModel) -> None:
         """
@@ -78,9 +79,7 @@ class MtpHead:
         """See `ChainHead`: what the target's head reads."""
         return self._target.last_hidden(tokens)
 
-    def run(
-        self, tokens: IntArray, states: Any, positions: IntArray, mask: Any, cache: GrowingCache
-    ) -> tuple[Any, Any]:
+    def run(self, tokens: IntArray, states: Any, positions: IntArray, mask: Any, cache: GrowingCache) -> HeadPass:
         """See `ChainHead`."""
         torch, own = require("torch", extra="hf"), self._own
         embedded = self._target.embed(tokens)
@@ -90,7 +89,7 @@ class MtpHead:
         x = own.projection(torch.cat([own.embedding_norm(embedded), own.state_norm(states)], dim=-1))
         x = run_layers([own.layer], x, self._rotary, positions, mask, cache)
         normed = own.final_norm(x)
-        return (normed if self._recycles_normed else x), normed
+        return HeadPass(normed if self._recycles_normed else x, normed)
 
     def head(self, hidden: Any) -> Any:
         """See `ChainHead`: the target's own."""

@@ -18,6 +18,7 @@ from treeopt.cost.kernels.family import Family
 from treeopt.cost.kernels.fit import Arrays, KernelFit
 from treeopt.errors import FileFormatError
 from treeopt.files.documents import Field, os_error
+from treeopt.files.npz import npz_bytes
 
 
 class FitEntry(NamedTuple):
@@ -54,9 +55,7 @@ class KernelFits:
         arrays: Arrays = {}
         for family, dtype, fit in self.entries:
             arrays |= fit.arrays(f"{family}.{dtype}")
-        file = io.BytesIO()
-        np.savez_compressed(file, allow_pickle=False, **arrays)  # zipped with a fixed date
-        return file.getvalue()
+        return npz_bytes(arrays)
 
     @classmethod
     def from_fields(cls, fits: Field, rows: Field) -> KernelFits:
