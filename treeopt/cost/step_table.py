@@ -63,18 +63,32 @@ class TableStep:
 
     def measures_plain(self, batch: int) -> bool:
         """Whether a plain step at this batch size, or at the nearest of the table, was measured."""
-        if not isinstance(self.table, ChainTable):
-            return False  # its plain steps are steps that draft
-        near = np.clip(batch, self.table.batches[0], self.table.batches[-1] if self.carried_by else batch)
-        one, none = np.array(1), np.array(0)
-        return not bool(np.isnan(self.table.seconds(np.asarray(near), one, none)))
+        # By tokens alone plain steps are steps that draft.
+        return isinstance(self.table, ChainTable) and self._knows_plain(batch)
+
+    def _knows_plain(self, batch: int) -> bool:
+        at, one = np.array(batch), np.array(1)
+        if self.carried_by is not None:
+            at, nodes = self.table.anchor(at, one)
+            return not isinstance(self.table, ChainTable) or int(nodes) == 1
+        return not bool(np.isnan(self.table.seconds(at, one, one - 1)))
 
     def step_time_s(
         self, batch: IntLike, nodes: IntLike, depth: IntLike, widths: IntArray, context: IntLike
     ) -> FloatArray:
-        """Seconds per step for every element of the broadcast inputs, for ever where nobody knows; see `StepCost`."""
+        """Seconds per step for every element of the broadcast inputs, for ever where nobody knows; see `StepCost`.
+
+        Raises:
+            InputError: a plain step that was not measured.
+        """
         shape = np.broadcast_shapes(*map(np.shape, (batch, nodes, depth, context)), widths.shape[:-1])
         B, N, D = (np.broadcast_to(np.asarray(x, dtype=np.int64), shape) for x in (batch, nodes, depth))
+        for size in np.unique(B[N == 1]).tolist():
+            if not self._knows_plain(size):
+                raise InputError(
+                    f"{self.name} has no time of a plain step (K = 0) at batch {size}: no gain is known",
+                    hint=f"it has {self.table.reach()}: measure a run without speculation, or ask within that",
+                )
         if self.carried_by is not None:
             return self._carried(self.carried_by, B, N, D, widths, context)
         seconds = self.table.seconds(B, N, D)

@@ -171,15 +171,19 @@ class KernelTimes:
         queries: FloatArray,
         keys: FloatArray,
         shape: Attention,
-        kv_dtype: Dtype = Dtype.BF16,
+        kv_dtype: Dtype | None = None,
     ) -> FloatArray:
         """`[...]` seconds of one layer's attention: each request's queries over its keys, cached as `kv_dtype`.
+
+        None is what was measured of the wide formats.
 
         Rows with one query give the memory's part, which all queries of a request share; the arithmetic of the others
         runs at the rate of prefill kernels.
         """
         family = Family.ATTENTION if isinstance(shape, GroupedAttention) else Family.LATENT
         entry = self.fits.get(family, *_kv_stand_ins(kv_dtype))
+        if kv_dtype is None or kv_dtype in WIDE_FORMATS:
+            kv_dtype = entry.dtype if entry else Dtype.BF16
         fit = (entry or self.fits.get(Family.ATTENTION, *WIDE_FORMATS) or self._gemm(Dtype.BF16)[0]).fit
         of_shape = _attention_kernel(shape, kv_dtype.bytes_per_value)
         if entry is None or fit.residuals is None:
@@ -258,7 +262,7 @@ class KernelTimes:
         outside = [*_outside(entry.fit, family, use)]
         if family in _CACHED and use.queries > 1 and (limit := entry.fit.limit("queries")) and limit.high < 2:
             outside.append("attention of several queries per request was not measured: their arithmetic is modelled")
-        if entry.dtype.bytes_per_value != dtype.bytes_per_value and family in _CACHED:
+        if family in _CACHED and dtype not in WIDE_FORMATS and entry.dtype is not dtype:
             outside.append(f"no attention over a {dtype} cache was measured: {entry.dtype} rows at its bytes")
         return f"{self.name}: {'; '.join(outside)}" if outside else None
 
@@ -357,8 +361,8 @@ def _stand_ins(dtype: Dtype) -> tuple[Dtype, ...]:
     return STAND_INS.get(dtype, (dtype,))
 
 
-def _kv_stand_ins(kv_dtype: Dtype) -> tuple[Dtype, ...]:
-    return WIDE_FORMATS if kv_dtype in WIDE_FORMATS else (kv_dtype, *WIDE_FORMATS)
+def _kv_stand_ins(kv_dtype: Dtype | None) -> tuple[Dtype, ...]:
+    return WIDE_FORMATS if kv_dtype is None or kv_dtype in WIDE_FORMATS else (kv_dtype, *WIDE_FORMATS)
 
 
 def _scalar(value: float) -> FloatArray:
