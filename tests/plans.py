@@ -6,8 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from treeopt.plan.bucket import Alternative, Bucket, Estimate
-from treeopt.plan.plan import Plan, Source
+from treeopt.acceptance.intervals import Interval
+from treeopt.acceptance.profile import Conditions, RankProfile
+from treeopt.acceptance.table import DepthRanks
+from treeopt.acceptance.traffic import Part, Traffic
+from treeopt.answer import Estimate, Span
+from treeopt.plan.plan import CreatedWith, Plan, Verification
+from treeopt.plan.sources import DrafterSource, HardwareSource, ModelSource, RanksSource, Sources
+from treeopt.planner.compare import Comparison
+from treeopt.planner.make import estimate
+from treeopt.solve.bucket import Bucket, Optimality, Option
+from treeopt.solve.problem import Objective
 from treeopt.tree import DraftTree
 
 
@@ -23,54 +32,73 @@ def bucket_of(
     """A bucket whose nodes are accepted as `f [N]` says (default: half as often at each depth)."""
     accepted = 0.5**tree.depths if f is None else np.array(f)
     tokens = float(accepted.sum())
-    known = half_width is not None
-    estimate = Estimate(
-        value=tokens, low=tokens - half_width if known else None, high=tokens + half_width if known else None
-    )
-    chain = Alternative(nodes=2, depth=1, expected_tokens=1.5, tokens_per_s=90.0, loss=0.1)
+    ends = {} if half_width is None else {"low": tokens - half_width, "high": tokens + half_width}
+    rate, plain = high * tokens / 0.01, high * tokens / 0.01 / 1.5
     return Bucket(
-        batch_min=low,
-        batch_max=high,
-        context_min=contexts[0],
-        context_max=contexts[1],
+        batch=Span(low, high),
+        context=Span(*contexts),
         tree=tree,
-        path_probabilities=accepted,
-        expected_tokens=estimate,
-        held_out_tokens=None,
+        acceptance_length=Estimate(value=tokens, **ends),
+        tokens_per_s=Estimate.priced(rate),
+        speedup=Estimate.priced(1.5),
+        break_even_length=tokens / 1.5,
         step_time_s=0.01,
-        time_per_token=None,
-        meets_limit=None,
-        tokens_per_s=high * tokens / 0.01,
-        speedup=Estimate(value=1.5),
-        speedup_at_min=1.5,
-        break_even_tokens=1.2,
-        ridge_batch=10,
-        best_chain=chain,
-        plain_tokens_per_s=high * 80.0,
-        runner_up=None,
-        sharing_loss=0.0,
-        resolvable=None,
-        categories=(),
-        cost_sensitivity=None,
-        optimality="exact",
+        best_chain=option_of(DraftTree.chain(1), 1.5, high * 90.0, high),
+        plain=option_of(DraftTree(()), 1.0, plain, high),
         reason="made by hand",
+        optimality=Optimality(exact=True, gap=0.0),
+        path_probabilities=accepted,
+        speedup_at_min=1.5,
+        ridge_batch=10,
+        sharing_loss=0.0,
+    )
+
+
+def option_of(tree: DraftTree, tokens: float, rate: float, batch: int) -> Option:
+    """A draft of that E and those tokens/s of the whole batch."""
+    return Option(
+        draft=tree,
+        acceptance_length=Estimate(value=tokens),
+        step_time_s=batch * tokens / rate,
+        tokens_per_s=Estimate.priced(rate),
     )
 
 
 def plan_of(*buckets: Bucket, positions: int | None = None, documents: int | None = None) -> Plan:
     """A plan of these buckets."""
-    source = Source(name="hand", reference="hand", sha256="0" * 64)
-    facts = (("evidence", "paths"), ("positions", positions), ("documents", documents))
+    known = {"name": "hand", "sha256": "0" * 64}
     return Plan(
-        version="0",
-        command="by hand",
-        rule="greedy",
-        notes=(),
-        ranks=Source(name="hand", reference="hand", sha256="0" * 64, facts=facts),
-        hardware=source,
-        model=source,
-        drafter="eagle",
-        context=max(bucket.context_max for bucket in buckets),
-        objective="throughput",
+        created_with=CreatedWith("0", "by hand"),
+        verification=Verification(rule="greedy"),
+        objective=Objective.THROUGHPUT,
+        context=max(bucket.context.max for bucket in buckets),
         buckets=buckets,
+        sources=Sources(
+            ranks=RanksSource(evidence="paths", positions=positions, documents=documents, **known),
+            hardware=HardwareSource(**known),
+            model=ModelSource(**known),
+            drafter=DrafterSource(kind="eagle"),
+        ),
     )
+
+
+def comparison_of(gain: float, interval: Interval | None, rival: str = "x") -> Comparison:
+    """A plan that is faster than a rival by that share."""
+    plan, other = (option_of(DraftTree.chain(1), 1.5, rate, 2) for rate in (1 + gain, 1.0))
+    return Comparison(
+        batch=2,
+        context=1,
+        rival=rival,
+        gain=estimate(gain, interval),
+        plan=plan,
+        other=other,
+        unmeasured_nodes=0,
+    )
+
+
+def traffic_of(*rates: Sequence[float]) -> Traffic:
+    """Traffic of these rates by depth and rank, without counts."""
+    width = max(map(len, rates))
+    table = np.array([[*row, *[0.0] * (width - len(row))] for row in rates])
+    profile = RankProfile(name="hand", evidence=DepthRanks(rates=table), conditions=Conditions(), sha256="")
+    return Traffic(parts=(Part(name="hand", weight=1.0, profile=profile),))

@@ -46,6 +46,11 @@ class Estimate:
                 f"{self.value:g} lies outside its interval [{low:g}, {high:g}]", hint="change what belongs together"
             )
 
+    @property
+    def has_interval(self) -> bool:
+        """Whether both ends are known."""
+        return self.low is not None and self.high is not None
+
     @classmethod
     def priced(cls, value: float) -> Estimate:
         """A number with a step's price in it, whose interval is not known."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from decode.models import BUSHY, noisy, toy
+from plans import comparison_of
 
 from treeopt.tree import DraftTree
 
@@ -27,7 +28,6 @@ from treeopt.cost.served.reading import read_steps
 from treeopt.decode.rules import rule_named
 from treeopt.errors import InputError
 from treeopt.planner.compare import Comparison, Verdict
-from treeopt.solve.result import Priced
 
 WAYS = (
     Method(names=(PLAIN,), tree=DraftTree(())),
@@ -130,15 +130,8 @@ def test_a_plan_that_is_the_chain_is_run_once_and_compared_with_plain_decoding_o
     assert [promise.measured.rival for promise in found.promises] == [PLAIN]
 
 
-def priced(rate: float) -> Priced:
-    return Priced(nodes=2, depth=1, expected_tokens=1.0, step_time_s=1.0, tokens_per_s=rate)
-
-
 def compared(gain: float, half_width: float | None) -> Comparison:
-    interval = None if half_width is None else Interval(gain - half_width, gain + half_width)
-    return Comparison(
-        batch=1, context=1, rival="x", plan=priced(1 + gain), other=priced(1.0), interval=interval, unmeasured=0
-    )
+    return comparison_of(gain, None if half_width is None else Interval(gain - half_width, gain + half_width))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +148,7 @@ def test_a_promise_is_broken_by_a_plan_that_is_slower_though_it_was_said_to_be_f
     predicted: Comparison, measured: Comparison, kept: bool | None
 ) -> None:
     assert Promise(predicted=predicted, measured=measured).kept is kept
-    assert (measured.verdict is Verdict.WORSE) == (measured.gain == pytest.approx(-0.1))
+    assert (measured.verdict is Verdict.WORSE) == (measured.gain.value == pytest.approx(-0.1))
 
 
 def test_a_run_needs_a_batch_and_a_repeat() -> None:

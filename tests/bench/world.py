@@ -14,12 +14,12 @@ from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.profile import Conditions, RankProfile
 from treeopt.acceptance.trace import Trace
 from treeopt.acceptance.traffic import Part, Traffic
+from treeopt.answer import Estimate
 from treeopt.bench.result import BenchCell, Residual
 from treeopt.bench.runs import DecodingSetup, Method, RunPlan
 from treeopt.cost.step_cost import StepCost
 from treeopt.decode.decoder import Decoding
 from treeopt.decode.toy import ToyTransformer
-from treeopt.plan.bucket import Estimate
 from treeopt.solve.result import Priced
 from treeopt.tree import DraftTree
 

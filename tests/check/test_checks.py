@@ -49,7 +49,7 @@ def test_a_plan_that_holds() -> None:
     report = check_plan(CHAINS, metrics_of(counted(F4[1:])))
     assert not report.drifted
     (only,) = report.compared
-    assert only.bucket.batch_max == 4
+    assert only.bucket.batch.max == 4
     assert only.verdict is DriftVerdict.STABLE
     assert only.change.share == pytest.approx(0.0, abs=1e-6)
     assert [d.planned for d in only.depths] == pytest.approx([0.7, 0.5 / 0.7, 0.7, 0.25 / 0.35])
@@ -74,7 +74,7 @@ def test_below_the_gate_is_no_drift() -> None:
 
 def test_each_length_is_compared_with_its_bucket() -> None:
     report = check_plan(CHAINS, metrics_of(counted(F4[1:]), counted([0.6, 0.4])))
-    assert [c.bucket.batch_max for c in report.compared] == [4, 16]
+    assert [c.bucket.batch.max for c in report.compared] == [4, 16]
     assert [f.where for f in report.findings] == ["batch 5-16"]
 
 
@@ -212,8 +212,8 @@ def test_a_gate_that_is_no_share(gate: float) -> None:
 
 
 def test_all_positions_flatter() -> None:
-    facts = (("evidence", "depth-rank"), ("sampling", "all-positions"))
-    plan: Plan = replace(CHAINS, ranks=replace(CHAINS.ranks, facts=facts))
+    ranks = replace(CHAINS.sources.ranks, sampling="all-positions")
+    plan: Plan = replace(CHAINS, sources=replace(CHAINS.sources, ranks=ranks))
     assert any(ALL_POSITIONS_FLATTER in note for note in check_plan(plan, metrics_of(counted(F4[1:]))).notes)
 
 
@@ -270,9 +270,9 @@ def test_the_batch_is_that_of_the_file(batch: float | None, told: int | None) ->
     """A mean without a draft length, which alone could be of any bucket."""
     gauge = Measured(name="gauge", length=2.0, error=0.01, batch=batch)
     report = check_plan(CHAINS, metrics_of(gauge))
-    assert [c.bucket.batch_max for c in report.compared] == ([] if told is None else [told])
+    assert [c.bucket.batch.max for c in report.compared] == ([] if told is None else [told])
     assert any("give --batch" in note for note in report.notes) == (told is None)
-    assert [c.bucket.batch_max for c in check_plan(CHAINS, metrics_of(gauge), batch=2).compared] == [4]  # who says it
+    assert [c.bucket.batch.max for c in check_plan(CHAINS, metrics_of(gauge), batch=2).compared] == [4]  # who says it
 
 
 def test_a_chain_that_runs_in_place_of_the_plan() -> None:

@@ -34,7 +34,8 @@ def test_search_json_is_the_plan_itself(run: Run, plan: Path) -> None:
     ran = run("search", "--batches", "1,8,64", "--ranks", "example", "--json")
     assert ran.code == 0
     assert json.loads(ran.out) == yaml.safe_load(plan.read_text())
-    assert json.loads(ran.out)["notes"] == [line.removeprefix("note: ") for line in ran.err.splitlines()]
+    said = [f"{note['level']}: {note['text']}" for note in json.loads(ran.out)["notes"]]
+    assert sorted(said) == sorted(ran.err.splitlines())
 
 
 def test_search_can_say_no(run: Run) -> None:
@@ -46,8 +47,8 @@ def test_search_can_say_no(run: Run) -> None:
 def test_length_objective_fills_the_budget(run: Run) -> None:
     ran = run("search", "--batch", "64", "--ranks", "example", "--objective", "length", "--budget", "640", "--json")
     (bucket,) = json.loads(ran.out)["buckets"]
-    assert (bucket["nodes"], bucket["tokens_per_step"]) == (10, 640)
-    assert bucket["expected_tokens"]["value"] == pytest.approx(3.419, abs=5e-4)
+    assert (bucket["nodes"], bucket["verified_tokens"]) == (10, 640)
+    assert bucket["acceptance_length"]["value"] == pytest.approx(3.419, abs=5e-4)
 
 
 def test_a_trace_is_taken_as_it_is(run: Run, tmp_path: Path) -> None:
@@ -55,7 +56,7 @@ def test_a_trace_is_taken_as_it_is(run: Run, tmp_path: Path) -> None:
     rank = rng.integers(-1, 3, (500, 4)).astype(np.int8)
     np.savez(tmp_path / "trace.npz", rank=rank, doc_id=np.repeat(np.arange(5), 100), pos=np.tile(np.arange(100), 5))
     ran = run("search", "--batch", "2", "--ranks", tmp_path / "trace.npz", "--json")
-    ranks = json.loads(ran.out)["ranks"]
+    ranks = json.loads(ran.out)["sources"]["ranks"]
     assert (ranks["evidence"], ranks["positions"], ranks["documents"]) == ("paths", 500, 5)
 
 
@@ -281,7 +282,9 @@ def test_compare_with_nothing_a_chain_and_a_path_list(run: Run, plan: Path, tmp_
     rows = json.loads(ran.out)["comparisons"]
     assert len(rows) == 3 * len(yaml.safe_load(plan.read_text())["buckets"])
     assert {r["verdict"] for r in rows if r["rival"] == "none"} == {"better"}
-    assert next(r["expected_tokens"] for r in rows if r["rival"] == "chain:4") == pytest.approx(2.7731)
+    assert next(r["other"]["acceptance_length"]["value"] for r in rows if r["rival"] == "chain:4") == pytest.approx(
+        2.7731
+    )
     assert {r["unmeasured_nodes"] for r in rows if r["rival"] == "choices.json"} == {1}
     table = run("compare", plan, "--with", choices)
     assert "no interval" in table.out  # these ranks are rates without documents

@@ -46,9 +46,9 @@ def test_compare_and_replay_tell_the_contexts(run: Run, wide: Path, tmp_path: Pa
 def test_limits_on_the_time_per_token(run: Run, tmp_path: Path) -> None:
     args = ("search", "--batches", "1,8,64", "--ranks", "example", "--max-tpot-ms", "4", "--max-p99-tpot-ms", "4.5")
     document = json.loads(run(*args, "--json").out)
-    assert document["latency"] == {"output_tokens": 256, "max_mean_s": 0.004, "max_p99_s": 0.0045}
-    assert [b["meets_limit"] for b in document["buckets"]][:: len(document["buckets"]) - 1] == [True, False]
-    assert any("largest listed batch within the limit" in note for note in document["notes"])
+    assert document["time_limit"] == {"max_mean_s": 0.004, "max_p99_s": 0.0045, "output_tokens": 256}
+    assert [b["evidence"]["meets_limit"] for b in document["buckets"]][:: len(document["buckets"]) - 1] == [True, False]
+    assert any("largest listed batch within the limit" in note["text"] for note in document["notes"])
     table = run(*args)
     for words in ("ms/token", "p99", "met", "exceeded"):
         assert words in table.out
@@ -83,8 +83,8 @@ def test_explain_tells_price_and_reason_of_every_node(run: Run, wide: Path) -> N
     for words in ("Batch 2, context 1024", "16 to 29 of 128", "needs", "drafter", "Most of the step: experts"):
         assert words in ran.out
     document = json.loads(run("explain", wide, "--batch", "2", "--context", "1024", "--json").out)
-    assert document["format"] == "treeopt.explain/1"
-    assert [n["chosen"] for n in document["nodes"]].count(True) == document["choice"]["nodes"] - 1
+    assert document["format"] == "treeopt.explain/2"
+    assert [n["chosen"] for n in document["additions"]].count(True) == document["choice"]["nodes"] - 1
 
 
 def test_explain_takes_the_only_bucket(run: Run, wrong: Wrong, wide: Path, tmp_path: Path) -> None:

@@ -53,7 +53,10 @@ def test_the_loss_of_a_plan_is_said(run: Run, plan: Path) -> None:
     losses = [line for line in ran.err.splitlines() if line.startswith(("lost: ", "gained: "))]
     assert len(losses) == sum(b["nodes"] != b["depth"] + 1 or b["nodes"] == 1 for b in buckets)
     first = buckets[0]
-    assert f"{1 - first['best_chain']['tokens_per_s'] / first['tokens_per_s']:.1%} of tokens/s" in losses[0]
+    assert (
+        f"{1 - first['best_chain']['tokens_per_s']['value'] / first['tokens_per_s']['value']:.1%} of tokens/s"
+        in losses[0]
+    )
 
 
 def test_files_and_folders(run: Run, wrong: Wrong, trees: Path, tmp_path: Path) -> None:
@@ -124,7 +127,9 @@ def test_import_writes_trees_that_other_commands_read(run: Run, plan: Path, tmp_
     assert run("import", config).out == out.read_text()
     assert json.loads(run("import", config, "--json").out) == yaml.safe_load(out.read_text())
     rows = json.loads(run("compare", plan, "--with", config, "--with", out, "--json").out)["comparisons"]
-    by_rival = {name: [r["nodes"] for r in rows if r["rival"] == name] for name in ("config.json", "today.yaml")}
+    by_rival = {
+        name: [r["other"]["nodes"] for r in rows if r["rival"] == name] for name in ("config.json", "today.yaml")
+    }
     assert by_rival["config.json"] == by_rival["today.yaml"]
     assert by_rival["config.json"][0] == 5
 
@@ -147,4 +152,4 @@ def test_compare_with_a_dynamic_tree(run: Run, plan: Path) -> None:
     assert ran.code == 0
     assert "shapes its tree anew in every step" in ran.err
     rows = json.loads(run("compare", plan, "--with", "sglang:2,2,4", "--json").out)["comparisons"]
-    assert {r["nodes"] for r in rows} == {4}
+    assert {r["other"]["nodes"] for r in rows} == {4}

@@ -41,7 +41,7 @@ def test_a_profile_is_written_and_priced_with(run, rows: Path, tmp_path: Path) -
     assert found.tolist() == pytest.approx([gemm_time_s(m, 8192, 6144) for m in TOKENS], rel=1e-3)
     searched = run("search", "--batch", "4", "--ranks", "example", "--hardware", out, "--json")
     assert searched.code == 0, searched
-    assert json.loads(searched.out)["hardware"]["source"] == "measured"
+    assert json.loads(searched.out)["sources"]["hardware"]["source"] == "measured"
 
 
 def test_the_same_rows_give_the_same_bytes(run, rows: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -56,8 +56,8 @@ def test_a_profile_that_search_prices_with(run, tmp_path: Path, model: Path) -> 
     )
     assert searched.code == 0, searched
     plan = json.loads(searched.out)
-    assert plan["hardware"]["source"] == "measured"
-    assert plan["model"]["dtype"] == "fp32"
+    assert plan["sources"]["hardware"]["source"] == "measured"
+    assert plan["sources"]["model"]["dtype"] == "fp32"
     # Everything is in the file: the same command only fits again, and says the same.
     again = run("profile", "--out", out, "--model", model, *SMALL, "--json")
     document = json.loads(again.out)

@@ -171,5 +171,5 @@ def test_search_charges_what_was_fitted(run: Run, steps: Path, tmp_path: Path) -
     plain_s = []
     for hardware in ("h100-sxm", mine):
         ran = run("search", "--batch", "8", "--context", "300", "--ranks", "example", "--hardware", hardware, "--json")
-        plain_s.append(8 / json.loads(ran.out)["buckets"][0]["plain"]["tokens_per_s"])
+        plain_s.append(8 / json.loads(ran.out)["buckets"][0]["plain"]["tokens_per_s"]["value"])
     assert plain_s[1] - plain_s[0] == pytest.approx(1e-3 + 8 * 5e-6, rel=1e-3)

@@ -88,12 +88,13 @@ def test_replay_stands_beside_the_prediction(run: Run, trace: Path, tmp_path: Pa
     run("search", "--batches", "1,64", "--ranks", trace, "--out", plan)
     buckets = yaml.safe_load(plan.read_text())["buckets"]
     document = json.loads(run("replay", plan, "--trace", trace, "--json").out)
-    assert document["format"] == "treeopt.replay/1"
+    assert document["format"] == "treeopt.replay/2"
     for row, bucket in zip(document["replays"], buckets, strict=True):
         assert row["nodes"] == bucket["nodes"]
-        assert row["predicted"] == bucket["expected_tokens"]["value"]
-        assert row["low"] <= row["tokens_per_step"] <= row["high"]
-        assert row["tokens_per_step"] == pytest.approx(row["predicted"], rel=0.02)
+        assert row["predicted"] == bucket["acceptance_length"]["value"]
+        replayed = row["acceptance_length"]
+        assert replayed["low"] <= replayed["value"] <= replayed["high"]
+        assert replayed["value"] == pytest.approx(row["predicted"], rel=0.02)
     ran = run("replay", plan, "--trace", trace)
     assert "replayed E" in ran.out
     assert "off by" in ran.out
@@ -111,8 +112,8 @@ def test_replay_takes_bare_trees_and_refuses_deep_ones(run: Run, wrong: Wrong, t
 
 def test_search_on_a_trace_has_intervals_and_can_hold_documents_out(run: Run, wrong: Wrong, trace: Path) -> None:
     (bucket,) = json.loads(run("search", "--batch", "2", "--ranks", trace, "--holdout", "0.5", "--json").out)["buckets"]
-    for key in ("expected_tokens", "speedup", "held_out_tokens"):
-        assert bucket[key]["low"] <= bucket[key]["value"] <= bucket[key]["high"]
+    for number in (bucket["acceptance_length"], bucket["evidence"]["held_out_length"]):
+        assert number["low"] <= number["value"] <= number["high"]
     assert "On held-out documents" in run("search", "--batch", "2", "--ranks", trace, "--holdout", "0.5").out
     wrong(run("search", "--batch", "2", "--ranks", "example", "--holdout", "0.5"), "no documents to hold out")
 
@@ -120,9 +121,10 @@ def test_search_on_a_trace_has_intervals_and_can_hold_documents_out(run: Run, wr
 def test_mixing_reports_every_category(run: Run, wrong: Wrong, trace: Path) -> None:
     mix = f"{trace}=0.25,example=0.75"
     (bucket,) = json.loads(run("search", "--batch", "2", "--mix", mix, "--json").out)["buckets"]
-    assert [c["weight"] for c in bucket["categories"]] == [0.25, 0.75]
-    mean = sum(c["weight"] * c["expected_tokens"] for c in bucket["categories"])
-    assert bucket["expected_tokens"]["value"] == pytest.approx(mean, rel=1e-4)
+    categories = bucket["evidence"]["categories"]
+    assert [c["weight"] for c in categories] == [0.25, 0.75]
+    mean = sum(c["weight"] * c["acceptance_length"] for c in categories)
+    assert bucket["acceptance_length"]["value"] == pytest.approx(mean, rel=1e-4)
     assert "example (75% of drafts)" in run("search", "--batch", "2", "--mix", mix).out
     wrong(run("search", "--batch", "2", "--mix", "example=0.5"), "sum to 0.5")
 

@@ -46,11 +46,11 @@ def test_the_answer_says_what_the_engine_costs(run: Run, tmp_path: Path) -> None
         assert words in ran.out
     assert "vLLM 0.33.0 loads a chain length per range of batch sizes" in ran.err
     document = yaml.safe_load(path.read_text())
-    assert document["engine"]["name"] == "vllm"
+    assert document["sources"]["engine"]["name"] == "vllm"
     for bucket in document["buckets"]:
         assert bucket["nodes"] == bucket["depth"] + 1
-        loss = bucket["engine_loss"]
-        share = 1 - bucket["tokens_per_s"] / loss["unrestricted"]["tokens_per_s"]
+        loss = bucket["evidence"]["engine_loss"]
+        share = 1 - bucket["tokens_per_s"]["value"] / loss["unrestricted"]["tokens_per_s"]["value"]
         assert loss["share"]["value"] == pytest.approx(share, abs=1e-5)
     exported = run("export", path, "--json")
     assert json.loads(exported.out)["engine"] == "vllm"
@@ -72,7 +72,7 @@ def test_a_plan_of_dynamic_trees_goes_through_every_command(run: Run, trace: Pat
     assert ran.code == 0
     assert "recorded confidence" in ran.err
     (bucket,) = yaml.safe_load(plan.read_text())["buckets"]
-    steps, topk, nodes = (bucket["dynamic"][key] for key in ("steps", "topk", "nodes"))
+    steps, topk, nodes = (bucket["dynamic"][key] for key in ("num_steps", "topk", "num_draft_tokens"))
     assert bucket["nodes"] == nodes
     content = json.loads(run("export", plan).out)
     assert (content["tree_depth"], content["branching_factor"], content["num_assistant_tokens"]) == (
@@ -84,22 +84,24 @@ def test_a_plan_of_dynamic_trees_goes_through_every_command(run: Run, trace: Pat
     assert "average confidence" in shown.out + shown.err
     explained = " ".join(run("explain", plan, "--batch", "8").out.split())
     found = json.loads(run("explain", plan, "--batch", "8", "--json").out)
-    same = f"{found['choice']['expected_tokens']:.2f}" == f"{bucket['expected_tokens']['value']:.2f}"
+    same = f"{found['choice']['acceptance_length']['value']:.2f}" == f"{bucket['acceptance_length']['value']:.2f}"
     assert ("chosen anew in every step" in explained) == (not same)
-    faster = found["best_here"]["tokens_per_s"] > 1.005 * found["choice"]["tokens_per_s"]
+    faster = found["best_here"]["tokens_per_s"]["value"] > 1.005 * found["choice"]["tokens_per_s"]["value"]
     assert ("without the engine's limits" in explained) == faster
     verified = subjects_of(plan, TreeSelection())
     assert [s.where for s in verified.subjects] == ["batch 1-8 (a dynamic tree, as built on average confidence)"]
     compared = run("compare", free, "--with", plan, "--with", f"openvino:{steps},{topk},{nodes - 1}", "--json")
     assert compared.code == 0
     rows = json.loads(compared.out)["comparisons"]
-    at_8 = [row["tokens_per_s"] for row in rows if row["batch"] == 8]
+    at_8 = [row["other"]["tokens_per_s"]["value"] for row in rows if row["batch"] == 8]
     assert at_8[0] == pytest.approx(at_8[1], rel=1e-12)  # the plan and the same triple in words
-    assert at_8[0] == pytest.approx(bucket["tokens_per_s"], rel=1e-5)
+    assert at_8[0] == pytest.approx(bucket["tokens_per_s"]["value"], rel=1e-5)
     (row,) = [row for row in rows if row["batch"] == 8 and row["rival"] == "plan.yaml"]
-    assert bucket["engine_loss"]["share"]["value"] == pytest.approx(1 - 1 / (1 + row["gain"]["value"]), abs=1e-5)
+    assert bucket["evidence"]["engine_loss"]["share"]["value"] == pytest.approx(
+        1 - 1 / (1 + row["gain"]["value"]), abs=1e-5
+    )
     (replayed,) = json.loads(run("replay", plan, "--trace", trace, "--json").out)["replays"]
-    assert replayed["tokens_per_step"] == pytest.approx(bucket["expected_tokens"]["value"], rel=1e-5)
+    assert replayed["acceptance_length"]["value"] == pytest.approx(bucket["acceptance_length"]["value"], rel=1e-5)
 
 
 def test_one_context_of_several_is_replayed(run: Run, trace: Path, tmp_path: Path) -> None:
@@ -107,7 +109,7 @@ def test_one_context_of_several_is_replayed(run: Run, trace: Path, tmp_path: Pat
     search = ("search", "--batch", "8", "--contexts", "512,8192", "--ranks", trace, "--hardware", "h100-sxm")
     assert run(*search, "--out", plan).code == 0
     rows = json.loads(run("replay", plan, "--trace", trace, "--context", "512", "--json").out)["replays"]
-    assert [(row["context_min"], row["context_max"]) for row in rows] == [(512, 512)]
+    assert [row["context"] for row in rows] == [{"min": 512, "max": 512}]
 
 
 def test_a_cost_table_stands_in_the_plan(run: Run, tmp_path: Path) -> None:
@@ -118,8 +120,8 @@ def test_a_cost_table_stands_in_the_plan(run: Run, tmp_path: Path) -> None:
     assert ran.code == 0
     assert "step times steps.json" in ran.out
     document = yaml.safe_load(plan.read_text())
-    assert document["cost"]["file"] == str(table)
-    assert all(bucket["cost_sensitivity"] is None for bucket in document["buckets"])
+    assert document["sources"]["cost"]["file"] == str(table)
+    assert all(bucket["sensitivity"] is None for bucket in document["buckets"])
     assert run("compare", plan, "--with", "chain:1").code == 0
     assert run("explain", plan, "--batch", "8").code == 0
 
@@ -147,7 +149,7 @@ def test_what_cannot_be_searched(run: Run, wrong: Wrong, args: list[str], words:
 )
 def test_the_drafter_is_the_engines_own(run: Run, engine: str, priced: str) -> None:
     plan = json.loads(run("search", "--batch", "1", "--engine", engine, "--json").out)
-    assert plan["drafter"]["kind"] == priced
+    assert plan["sources"]["drafter"]["kind"] == priced
 
 
 def test_off_needs_an_engine(run: Run) -> None:

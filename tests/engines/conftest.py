@@ -9,15 +9,18 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from plans import option_of
 
+from treeopt.answer import Estimate, Span
 from treeopt.cli import main
 from treeopt.engines.importing import import_file
 from treeopt.engines.registry import find_engine
 from treeopt.engines.schedule import DraftSchedule
 from treeopt.errors import InputError
-from treeopt.plan.bucket import Bucket
 from treeopt.plan.plan import Plan
 from treeopt.plan.reading import load_plan
+from treeopt.plan.sources import DrafterSource
+from treeopt.solve.bucket import Bucket
 from treeopt.tree import DraftTree
 
 
@@ -54,7 +57,8 @@ def planned(real_plan: Plan) -> Planned:
     """A plan of made-up buckets; what does not matter to engines is taken from a real one."""
 
     def planned(*parts: Part, drafter: str = "eagle3") -> Plan:
-        return replace(real_plan, drafter=drafter, buckets=tuple(_bucket(real_plan.buckets[0], p) for p in parts))
+        sources = replace(real_plan.sources, drafter=DrafterSource(kind=drafter))
+        return replace(real_plan, sources=sources, buckets=tuple(_bucket(real_plan.buckets[0], p) for p in parts))
 
     return planned
 
@@ -85,15 +89,12 @@ def refused(read: Read) -> Callable[..., None]:
 
 
 def _bucket(like: Bucket, part: Part) -> Bucket:
-    loss = 1.0 - part.chain_rate / part.rate
-    chain = replace(like.best_chain, depth=part.chain, nodes=part.chain + 1, tokens_per_s=part.chain_rate, loss=loss)
     return replace(
         like,
-        batch_min=part.low,
-        batch_max=part.high,
+        batch=Span(part.low, part.high),
         tree=part.tree,
         path_probabilities=np.ones(len(part.tree)),
-        tokens_per_s=part.rate,
-        best_chain=chain,
-        plain_tokens_per_s=part.plain_rate,
+        tokens_per_s=Estimate.priced(part.rate),
+        best_chain=option_of(DraftTree.chain(part.chain), 1.5, part.chain_rate, part.high),
+        plain=option_of(DraftTree(()), 1.0, part.plain_rate, part.high),
     )

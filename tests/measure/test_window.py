@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treeopt.measure.window import MIN_STEPS, Chunk, joined, mean_interval, steady_window
+from treeopt.measure.window import MIN_STEPS, Chunk, half_width, joined, steady_window
 
 
 def stream(begin: float, step: float, sizes: list[int]) -> list[Chunk]:
@@ -59,10 +59,10 @@ def test_the_interval_covers_the_mean_of_correlated_steps() -> None:
         steps[0] = noise[0]
         for i in range(1, 400):
             steps[i] = 0.5 * steps[i - 1] + noise[i]
-        low, high = mean_interval(10.0 + steps)
-        covered += low <= 10.0 <= high
+        covered += abs(steps.mean()) <= half_width(steps)
     assert 0.91 <= covered / 400 <= 0.99
 
 
-def test_a_single_value_is_its_own_interval() -> None:
-    assert mean_interval(np.array([3.0])) == (3.0, 3.0)
+def test_a_single_value_is_its_own_interval_and_two_by_hand() -> None:
+    assert half_width(np.array([3.0])) == 0.0
+    assert half_width(np.array([1.0, 3.0])) == pytest.approx(12.706)  # their deviation is the root of 2

@@ -6,9 +6,11 @@ import pytest
 import yaml
 
 import treeopt
+from treeopt.answer import Span
 from treeopt.errors import FileFormatError, InputError
 from treeopt.files.documents import parse_document
-from treeopt.plan.plan import Contexts, Plan
+from treeopt.files.typed import write
+from treeopt.plan.plan import Plan
 from treeopt.plan.reading import load_plan, parse_tree
 from treeopt.planner.inputs import inputs_of, load_inputs
 from treeopt.planner.make import make_plan
@@ -45,14 +47,14 @@ def test_the_same_question_gives_the_same_bytes(plan: Plan) -> None:
 
 def test_numbers_of_a_bucket_agree_with_each_other(plan: Plan) -> None:
     for bucket in plan.document()["buckets"]:
-        batch, tokens = bucket["batch"]["max"], bucket["expected_tokens"]["value"]
-        assert tokens == pytest.approx(sum(bucket["path_probabilities"]), rel=1e-5)
-        assert bucket["tokens_per_s"] == pytest.approx(batch * tokens / bucket["step_time_s"], rel=1e-5)
-        assert bucket["speedup"]["value"] == pytest.approx(
-            bucket["tokens_per_s"] / bucket["plain"]["tokens_per_s"], rel=1e-5
-        )
-        assert bucket["speedup"]["value"] == pytest.approx(tokens / bucket["break_even_tokens"], rel=1e-5)
-        assert bucket["tokens_per_step"] == batch * bucket["nodes"]
+        batch, tokens = bucket["batch"]["max"], bucket["acceptance_length"]["value"]
+        rate, plain = (where["tokens_per_s"]["value"] for where in (bucket, bucket["plain"]))
+        assert tokens == pytest.approx(sum(bucket["evidence"]["path_probabilities"]), rel=1e-5)
+        assert rate == pytest.approx(batch * tokens / bucket["step_time_s"], rel=1e-5)
+        assert bucket["speedup"]["value"] == pytest.approx(rate / plain, rel=1e-5)
+        assert bucket["speedup"]["value"] == pytest.approx(tokens / bucket["break_even_length"], rel=1e-5)
+        assert bucket["verified_tokens"] == batch * bucket["nodes"]
+        assert bucket["num_speculative_tokens"] == bucket["nodes"] - 1
         assert bucket["nodes"] == len(bucket["paths"]) + 1 == len(bucket["parents"])
         assert bucket["speculate"] == (bucket["nodes"] > 1)
 
@@ -82,16 +84,16 @@ def test_a_plan_of_several_contexts_reads_back_as_it_was_written(wide: Plan, tmp
     wide.save(path)
     again = load_plan(path)
     assert again.yaml() == wide.yaml()
-    assert again.latency == wide.latency == TimeLimit(max_mean_s=0.004, max_p99_s=0.005)
+    assert again.time_limit == wide.time_limit == TimeLimit(max_mean_s=0.004, max_p99_s=0.005)
     assert again.limits == Limits(max_depth=4)
-    assert again.contexts == (Contexts(1024, 1024), Contexts(1025, 8192), Contexts(8193, 32768))
+    assert again.contexts == (Span(1024, 1024), Span(1025, 8192), Span(8193, 32768))
 
 
 def test_tree_for_finds_batch_and_context(wide: Plan) -> None:
     parts = {c: wide.at_context(c) for c in (0, 1024, 1025, 8192, 32768)}
     assert parts[0] == parts[1024]
-    assert (parts[8192].buckets[0].batch_min, parts[8192].buckets[-1].batch_max) == (1, 64)
-    assert {b.context_max for b in parts[1025].buckets} == {8192}
+    assert (parts[8192].buckets[0].batch.min, parts[8192].buckets[-1].batch.max) == (1, 64)
+    assert {b.context.max for b in parts[1025].buckets} == {8192}
     for batch in (1, 5, 64):
         assert wide.tree_for(batch, 5000) == parts[8192].tree_for(batch) == wide.bucket_for(batch, 8192).tree
     with pytest.raises(InputError, match="no context 32769"):
@@ -106,49 +108,76 @@ def test_one_context_serves_every_length(plan: Plan) -> None:
 
 
 def test_each_context_is_what_a_plan_for_it_alone_says(wide: Plan) -> None:
-    question = Problem(batches=(1, 8, 64), context=1024, time_limit=wide.latency, limits=wide.limits)
+    question = Problem(batches=(1, 8, 64), context=1024, time_limit=wide.time_limit, limits=wide.limits)
     alone = make_plan(question, load_inputs(Names(ranks="example", hardware="h100-sxm")), command="x")
-    assert [b.document() for b in alone.buckets] == [b.document() for b in wide.at_context(1024).buckets]
+    assert write(alone.buckets) == write(wide.at_context(1024).buckets)
 
 
 def test_the_largest_batch_within_the_limit_is_told(wide: Plan) -> None:
     for bucket in wide.buckets:
         assert bucket.time_per_token is not None
-        assert bucket.time_per_token.mean_s == pytest.approx(bucket.step_time_s / bucket.expected_tokens.value)
+        assert bucket.time_per_token.mean_s == pytest.approx(bucket.step_time_s / bucket.acceptance_length.value)
         assert bucket.time_per_token.mean_s <= bucket.time_per_token.p99_s
         within = bucket.time_per_token.mean_s <= 0.004 and bucket.time_per_token.p99_s <= 0.005
         assert bucket.meets_limit == within
         assert ("was found within" in bucket.reason) == (not within)
     for context in (1024, 8192):
-        largest = max(b.batch_max for b in wide.at_context(context).buckets if b.meets_limit)
-        assert any(f"at context {context} the largest listed batch" in n and f"is {largest}:" in n for n in wide.notes)
-    assert not any(b.meets_limit for b in wide.at_context(32768).buckets if b.batch_max == 64)
+        largest = max(b.batch.max for b in wide.at_context(context).buckets if b.meets_limit)
+        assert any(
+            f"at context {context} the largest listed batch" in n.text and f"is {largest}:" in n.text
+            for n in wide.notes
+        )
+    assert not any(b.meets_limit for b in wide.at_context(32768).buckets if b.batch.max == 64)
 
 
-def test_files_of_before_contexts_and_limits_are_read(plan: Plan, tmp_path: Path) -> None:
-    document = plan.document()
-    for key in ("limits", "latency"):
-        del document[key]
-    for bucket in document["buckets"]:
-        for key in ("context", "time_per_token_s", "meets_limit", "cost_sensitivity"):
-            del bucket[key]
-    path = tmp_path / "old.yaml"
-    path.write_text(yaml.safe_dump(document, sort_keys=False))
-    old = load_plan(path)
-    assert [b.tree for b in old.buckets] == [b.tree for b in plan.buckets]
-    assert {(b.context_min, b.context_max) for b in old.buckets} == {(2048, 2048)}
-    assert old.buckets[0].time_per_token is None
-    assert old.buckets[0].cost_sensitivity is None
+OLD = Path(__file__).parent / "version_1"
+
+
+@pytest.mark.parametrize("name", ["contexts", "engine", "mix"])
+def test_plans_of_version_1_are_read(name: str, tmp_path: Path) -> None:
+    """What treeopt 0.1 wrote says the same today, and is written as version 2."""
+    path = OLD / f"{name}.yaml"
+    old, plan = yaml.safe_load(path.read_text()), load_plan(path)
+    for was, bucket in zip(old["buckets"], plan.document()["buckets"], strict=True):
+        same = ("batch", "context", "speculate", "nodes", "depth", "paths", "parents", "step_time_s", "reason")
+        assert {key: bucket[key] for key in same} == {key: was[key] for key in same}
+        assert bucket["acceptance_length"] == {**was["expected_tokens"], "level": 0.95}
+        assert bucket["verified_tokens"] == was["tokens_per_step"]
+        assert bucket["plain"]["tokens_per_s"]["value"] == was["plain"]["tokens_per_s"]
+        assert bucket["evidence"]["path_probabilities"] == was["path_probabilities"]
+    assert [note.text for note in plan.notes] == old["notes"]
+    assert plan.sources.ranks.sha256 == old["ranks"]["sha256"]
     again = tmp_path / "again.yaml"
-    old.save(again)
-    assert load_plan(again).yaml() == old.yaml()
+    plan.save(again)
+    assert load_plan(again).yaml() == plan.yaml()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("  nodes: 13\n", "  nodes: 12\n", "which gives 13"),
+        ("speculate: true", "speculate: false", "which gives true"),
+        ("tokens_per_step: 13\n", "tokens_per_step: 14\n", "which gives 13"),
+        ("expected_tokens: {value: ", "expected_tokens: {value: 1", "lies outside|sum to"),
+        ("max_depth: 3", "max_depth: -3", "--max-depth -3"),
+        ("max_mean_s: 0.004", "max_mean_s: 0.0", "0 ms per token"),
+        ("resolvable", "resolved", "'resolvable' is missing|unknown key"),
+    ],
+)
+def test_plans_of_version_1_that_contradict_themselves(old: str, new: str, message: str, tmp_path: Path) -> None:
+    path, text = tmp_path / "plan.yaml", (OLD / "contexts.yaml").read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(FileFormatError, match=message) as caught:
+        load_plan(path)
+    assert str(caught.value).startswith(f"{path}:")
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         ("context: {min: 1025, max: 8192}", "context: {min: 1026, max: 8192}", "contexts before end at 1024"),
-        ("context: {min: 1025, max: 8192}", "context: {min: 1025, max: 1000}", "out of range"),
+        ("context: {min: 1025, max: 8192}", "context: {min: 1025, max: 1000}", "below the first"),
         (
             "batch: {min: 1, max: 1}\n  context: {min: 1025",
             "batch: {min: 2, max: 1}\n  context: {min: 1025",
@@ -158,7 +187,7 @@ def test_files_of_before_contexts_and_limits_are_read(plan: Plan, tmp_path: Path
         ("output_tokens: 256", "output_tokens: 0", "requests of 0 tokens"),
         ("max_depth: 4", "max_depth: -4", "--max-depth -4"),
         ("max_depth: 4", "deepest: 4", "unknown key"),
-        ("time_per_token_s: {mean: ", "time_per_token_s: {mean: -", "out of range"),
+        ("time_per_token: {mean_s: ", "time_per_token: {mean_s: -", "out of range"),
         ("largest_term: ", "largest: x\n    largest_term: ", "unknown key"),
     ],
 )
@@ -181,12 +210,12 @@ def change(plan: Plan, old: str, new: str) -> str:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("treeopt.plan/1", "treeopt.plan/2", "plan.yaml:1: format: this is 'treeopt.plan/2'"),
-        ("format: treeopt.plan/1\n", "", "this is not a plan"),
-        ("treeopt.plan/1", "treeopt.ranks/1", "expected 'treeopt.plan/1'"),
-        ("\n  depth: ", "\n  depth: 1", "the paths have"),
-        ("paths: [[0]", "paths: [[9]", r"no parent|not the parents"),
-        ("parents: [-1, 0", "parents: [-1, 1", "not the parents"),
+        ("treeopt.plan/2", "treeopt.plan/3", "plan.yaml:1: format: this is 'treeopt.plan/3'"),
+        ("format: treeopt.plan/2\n", "", "this is not a plan"),
+        ("treeopt.plan/2", "treeopt.ranks/1", "expected 'treeopt.plan/2'"),
+        ("\n  depth: ", "\n  depth: 1", "this contradicts the rest"),
+        ("paths: [[0]", "paths: [[9]", r"no parent|contradicts the rest"),
+        ("parents: [-1, 0", "parents: [-1, 1", "this contradicts the rest"),
         ("path_probabilities: [1.0", "path_probabilities: [1.0, 0.5", "values for"),
         ("path_probabilities: [1.0", "path_probabilities: [1.5", "1.5 is out of range"),
         ("step_time_s: ", "step_time_s: -", "out of range"),
@@ -194,12 +223,19 @@ def change(plan: Plan, old: str, new: str) -> str:
         ("min: 1,", "min: 0,", "out of range"),
         ("buckets:", "bucket:", "unknown key"),
         ("context: 2048\n", "", "'context' is missing"),
-        ("speculate: true", "speculate: false", "the tree has"),
-        ("expected_tokens: {value: ", "expected_tokens: {value: 1", "path probabilities sum to"),
+        ("speculate: true", "speculate: false", "this contradicts the rest, which gives true"),
+        ("verdict: pays", "verdict: does-not-pay", 'which gives "pays"'),
+        ("acceptance_length: {value: ", "acceptance_length: {value: 1", "path probabilities sum to"),
+        ("  tokens_per_s: {value: ", "  tokens_per_s: {value: 1", "batch x acceptance length / step time"),
+        ("speedup: {value: ", "speedup: {value: 1", "tokens/s over those of plain decoding"),
+        ("break_even_length: ", "break_even_length: 1", "the step takes, in plain steps"),
+        ("num_speculative_tokens: ", "num_speculative_tokens: 1", "this contradicts the rest"),
+        ("plain:\n    num_speculative_tokens: 0", "plain:\n    num_speculative_tokens: 1", "which gives 0"),
+        ("level: 0.95}", "level: 0.95, width: 1}", "unknown key"),
         ("step_time_s: 0", "step_time_s: 0.0 #", "out of range"),
-        ("max: 1}", "max: 3}", "the bucket before ends at 3"),
+        ("batch: {min: 2,", "batch: {min: 3,", "the bucket before ends at 1"),
         ("rule: greedy", "rule: guess", "unknown rule 'guess'"),
-        ("sharing_loss: ", "sharing: 1\n  sharing_loss: ", "unknown key"),
+        ("    sharing_loss: ", "    sharing: 1\n    sharing_loss: ", "unknown key"),
     ],
 )
 def test_plans_that_contradict_themselves(plan: Plan, old: str, new: str, message: str, tmp_path: Path) -> None:
@@ -243,15 +279,3 @@ def test_bare_trees(text: str) -> None:
 def test_what_is_no_tree_file(text: str, message: str) -> None:
     with pytest.raises(FileFormatError, match=message):
         parse_tree(parse_document(text, name="tree", what="tree"))
-
-
-def test_files_of_before_engines_and_cost_tables_are_read(plan: Plan, tmp_path: Path) -> None:
-    document = plan.document()
-    for key in ("cost", "engine"):
-        assert document.pop(key) is None
-    for bucket in document["buckets"]:
-        assert bucket.pop("dynamic") is None
-        assert bucket.pop("engine_loss") is None
-    path = tmp_path / "old.yaml"
-    path.write_text(yaml.safe_dump(document, sort_keys=False))
-    assert load_plan(path).yaml() == plan.yaml()

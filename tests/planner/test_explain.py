@@ -8,18 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 from costs import FakeCost
-from plans import bucket_of, plan_of
+from plans import bucket_of, plan_of, traffic_of
 
 from treeopt.acceptance.model import path_probabilities
-from treeopt.acceptance.profile import Conditions, RankProfile
-from treeopt.acceptance.table import DepthRanks
-from treeopt.acceptance.traffic import Part, Traffic
 from treeopt.cost.kernels.experts import visited_experts
 from treeopt.errors import InputError
+from treeopt.files.typed import write
 from treeopt.plan.plan import Plan
-from treeopt.planner.explain import Explanation, explain, explanation_document
+from treeopt.planner.explain import Explanation, explain
 from treeopt.planner.inputs import Inputs, load_inputs
-from treeopt.planner.make import make_plan
+from treeopt.planner.make import make_plan, option
 from treeopt.planner.names import Names
 from treeopt.solve.problem import Limits, Problem
 from treeopt.solve.search import price_tree
@@ -47,7 +45,8 @@ def test_every_row_is_the_price_of_the_tree_so_far(found: Explanation, inputs: I
     ranks = inputs.evidence.all_positions
     for addition in found.additions:
         paths.append(addition.path)
-        assert addition.option == price_tree(DraftTree(tuple(paths)), ranks, inputs.cost, batch=48, context=4000)
+        tree = DraftTree(tuple(paths))
+        assert addition.option == option(tree, price_tree(tree, ranks, inputs.cost, batch=48, context=4000))
     f = [a.f for a in found.additions]
     assert f == pytest.approx(path_probabilities(ranks, DraftTree(tuple(paths)))[_order(paths)].tolist())
 
@@ -82,24 +81,18 @@ def test_own_nodes_come_best_first_then_the_likeliest_others(found: Explanation,
 def test_a_node_pays_where_it_raises_the_speed(found: Explanation) -> None:
     before = found.plain
     for addition in found.additions:
-        assert addition.pays == (addition.option.tokens_per_s > before.tokens_per_s)
+        assert addition.pays == (addition.tokens_per_s > before.tokens_per_s.value)
         assert addition.price_s == pytest.approx(addition.option.step_time_s - before.step_time_s)
         assert sum(g.seconds for g in addition.growth) == pytest.approx(addition.price_s, abs=1e-15)
         before = addition.option
-    assert found.peak.tokens_per_s == max(a.option.tokens_per_s for a in found.additions)
+    assert found.peak.tokens_per_s.value == max(a.tokens_per_s for a in found.additions)
 
 
 def test_what_a_node_needs_is_counted_against_the_step_before_it() -> None:
     """Steps of 1.0, 1.5 and 1.8 s; E is 1, 1.6, 1.9: 1 x 0.5 / 1.0, then 1.6 x 0.3 / 1.5."""
 
     cost = FakeCost(table=np.array([[np.nan] * 5, [np.nan, 1.0, 1.5, 1.8, 9.0]]))
-    profile = RankProfile(
-        name="hand",
-        evidence=DepthRanks(rates=np.array([[0.6], [0.5]]), reached=None),
-        conditions=Conditions(),
-        sha256="",
-    )
-    inputs: Any = SimpleNamespace(evidence=Traffic(parts=(Part(name="hand", weight=1.0, profile=profile),)), cost=cost)
+    inputs: Any = SimpleNamespace(evidence=traffic_of([0.6], [0.5]), cost=cost)
     plan = replace(plan_of(bucket_of(DraftTree.chain(2), 1, 1)), limits=Limits(max_nodes=3))
     first, second = explain(plan, inputs, batch=1).additions
     assert (first.f, second.f) == (pytest.approx(0.6), pytest.approx(0.3))
@@ -110,34 +103,35 @@ def test_what_a_node_needs_is_counted_against_the_step_before_it() -> None:
 def test_the_experts_are_those_of_the_tokens(found: Explanation) -> None:
     # Qwen3-30B-A3B: 8 of 128 experts per token, chosen by popularity; the second token of a request keeps 25 % of its
     # predecessor's, so that 96 tokens choose as 48 + 0.75 * 48 do.
-    assert found.plain_visits is not None
-    assert found.plain_visits.visited == pytest.approx(float(visited_experts(np.array(48.0), 128, 8, 0.8)))
-    second = found.additions[0].visits
+    assert found.plain_experts is not None
+    assert found.plain_experts.visited == pytest.approx(float(visited_experts(np.array(48.0), 128, 8, 0.8)))
+    second = found.additions[0].experts
     assert second is not None
     assert second == (pytest.approx(float(visited_experts(np.array(84.0), 128, 8, 0.8))), 128)
     dense = load_inputs(Names(ranks="example"))
     one = explain(make_plan(Problem(batches=(4,)), dense, command="x"), dense, batch=4)
-    assert one.plain_visits is None
-    assert all(a.visits is None for a in one.additions)
+    assert one.plain_experts is None
+    assert all(a.experts is None for a in one.additions)
 
 
 def test_the_document_holds_the_same_numbers(found: Explanation) -> None:
-    document = explanation_document(found)
-    assert document["format"] == "treeopt.explain/1"
+    document = write(found)
+    assert document["format"] == "treeopt.explain/2"
     assert (document["batch"], document["context"]) == (48, 4000)
-    assert document["bucket"] == {"batch": {"min": 9, "max": 64}, "context": {"min": 1025, "max": 8192}}
-    assert [n["f"] for n in document["nodes"]] == [a.f for a in found.additions]
-    assert sum(t["step_s"] for t in document["cost_sensitivity"]["terms"]) == pytest.approx(
+    assert document["bucket_batch"] == {"min": 9, "max": 64}
+    assert document["bucket_context"] == {"min": 1025, "max": 8192}
+    assert [n["f"] for n in document["additions"]] == pytest.approx([a.f for a in found.additions], rel=1e-5)
+    assert sum(t["step_s"] for t in document["sensitivity"]["terms"]) == pytest.approx(
         found.choice.step_time_s, rel=1e-5
     )
-    assert document["nodes"][0]["growth"]["experts"] > 0.0
+    assert document["additions"][0]["growth"][0]["term"] == "experts"
 
 
 def test_the_choice_is_the_bucket_s_even_where_another_is_better_here(plan: Plan, inputs: Inputs) -> None:
     bucket = plan.bucket_for(9, 8192)
     here = explain(plan, inputs, batch=9, context=8192)
     assert here.choice.nodes == len(bucket.tree)
-    assert here.best.tokens_per_s >= here.choice.tokens_per_s * (1 - 0.005)
+    assert here.best_here.tokens_per_s.value >= here.choice.tokens_per_s.value * (1 - 0.005)
 
 
 def test_what_the_plan_was_not_made_for(plan: Plan, inputs: Inputs) -> None:

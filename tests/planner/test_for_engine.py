@@ -19,7 +19,7 @@ from treeopt.engines.source import parse_source
 from treeopt.errors import FileFormatError, InputError, SearchError
 from treeopt.plan.plan import Plan
 from treeopt.plan.reading import load_plan
-from treeopt.planner.compare import Rival, compare
+from treeopt.planner.compare import Rival, compare_with
 from treeopt.planner.engine_questions import format_questions
 from treeopt.planner.for_engine import Lost, Restricted, Target
 from treeopt.planner.inputs import Inputs, load_inputs
@@ -27,6 +27,7 @@ from treeopt.planner.make import make_plan
 from treeopt.planner.names import Names
 from treeopt.solve.problem import TIE, Limits, Point, Problem
 from treeopt.solve.result import Priced
+from treeopt.tree import DraftTree
 
 TRACE = SHARED / "data" / "traces" / "smollm2_greedy_eagle_code.npz"
 QUESTION = Problem(batches=(1, 8, 64))
@@ -49,18 +50,18 @@ def plan_for(inputs: Inputs, engine: str | None, question: Problem = QUESTION, *
 
 def loads(plan: Plan) -> None:
     """The plan's own engine takes every draft of it, and reads its export back as these drafts."""
-    assert plan.engine is not None
-    target = find_engine(plan.engine.wanted)
-    result = export(plan, target, Setup(drafter=target.usual_drafter), allow_off=plan.engine.allow_off)
+    assert plan.sources.engine is not None
+    target = find_engine(plan.sources.engine.wanted)
+    result = export(plan, target, Setup(drafter=target.usual_drafter), allow_off=plan.sources.engine.allow_off)
     assert result.losses == ()
     form = next(f for f in target.formats if f.name == result.format)
     for bucket in plan.buckets:
-        assert result.schedule.at(bucket.batch_max) == bucket.draft
+        assert result.schedule.at(bucket.batch.max) == bucket.draft
         assert not bucket.speculate or form.limits.refusal(bucket.draft) is None
     if isinstance(result.written.content, str):
         found = form.read(parse_source(result.written.content, name="file"))
         assert found is not None
-        assert all(found.schedule.at(b.batch_max) == b.draft for b in plan.buckets)
+        assert all(found.schedule.at(b.batch.max) == b.draft for b in plan.buckets)
 
 
 @pytest.mark.parametrize("engine", [e.name for e in ENGINES if e.name != "sequoia"] + ["vllm==0.20.2", "trtllm==1.2.0"])
@@ -77,12 +78,12 @@ def test_vllm_gets_a_chain_in_every_bucket_and_never_none_unless_asked() -> None
     slow = Problem(batches=(1, 64, 512))
     plan = plan_for(dear, "vllm", slow)
     assert all(chain_length(b.draft) for b in plan.buckets)
-    assert any("add --allow-off" in note for note in plan.notes)
+    assert any("add --allow-off" in note.text for note in plan.notes)
     off = plan_for(dear, "vllm", slow, allow_off=True)
     assert [b.speculate for b in off.buckets][-1] is False
-    assert any("collapse" in note for note in off.notes)
+    assert any("collapse" in note.text for note in off.notes)
     assert off.buckets[-1].engine_loss is not None
-    assert off.buckets[-1].engine_loss.worst_share <= plan.buckets[-1].engine_loss.worst_share  # type: ignore[union-attr]
+    assert off.buckets[-1].engine_loss.worst.share <= plan.buckets[-1].engine_loss.worst.share  # type: ignore[union-attr]
     if any(b.speculate for b in off.buckets):
         loads(off)
 
@@ -100,30 +101,33 @@ def test_losses_are_those_of_a_comparison_on_a_trace(trace: Inputs, engine: str)
 
 def check_losses(inputs: Inputs, engine: str) -> None:
     free, own = plan_for(inputs, None), plan_for(inputs, engine)
-    found = {c.batch: c for c in compare(free, Rival(name="own", drafts=own), inputs)}
+    found = {c.batch: c for c in compare_with(free, Rival(name="own", drafts=own), inputs)}
     for bucket in own.buckets:
-        loss, there = bucket.engine_loss, found.get(bucket.batch_max)
+        loss, there = bucket.engine_loss, found.get(bucket.batch.max)
         assert loss is not None
         assert there is not None  # the listed sizes do not share here
-        assert loss.share.value == pytest.approx(1.0 - 1.0 / (1.0 + there.gain), rel=1e-9)
-        assert loss.unrestricted.tokens_per_s == pytest.approx(there.plan.tokens_per_s, rel=1e-12)
+        assert loss.share is not None
+        assert loss.unrestricted is not None
+        assert loss.worst is not None
+        assert loss.share.value == pytest.approx(1.0 - 1.0 / (1.0 + there.gain.value), rel=1e-9)
+        assert loss.unrestricted == there.plan
         worst = max(
-            (c for c in found.values() if bucket.batch_min <= c.batch <= bucket.batch_max), key=lambda c: c.gain
+            (c for c in found.values() if bucket.batch.min <= c.batch <= bucket.batch.max), key=lambda c: c.gain.value
         )
-        assert loss.worst_batch == worst.batch
-        assert loss.worst_share == pytest.approx(1.0 - 1.0 / (1.0 + worst.gain), rel=1e-9)
-        if there.interval is not None and loss.share.low is not None:
+        assert loss.worst.batch == worst.batch
+        assert loss.worst.share == pytest.approx(1.0 - 1.0 / (1.0 + worst.gain.value), rel=1e-9)
+        if there.gain.has_interval and loss.share.low is not None:
             assert loss.share.low <= loss.share.value <= loss.share.high  # type: ignore[operator]
 
 
 def test_the_better_format_is_taken_and_all_are_told(table: Inputs) -> None:
     plan = plan_for(table, "sglang")
-    assert plan.engine is not None
-    assert {f.format for f in plan.engine.formats} == {"triple", "adaptive"}
-    first, second = plan.engine.formats
+    assert plan.sources.engine is not None
+    assert {f.format for f in plan.sources.engine.formats} == {"triple", "adaptive"}
+    first, second = plan.sources.engine.formats
     assert (first.worst_loss, first.mean_loss) <= (second.worst_loss, second.mean_loss)
-    assert plan.engine.format == first.format
-    assert max(b.engine_loss.worst_share for b in plan.buckets if b.engine_loss) == pytest.approx(first.worst_loss)
+    assert plan.sources.engine.format == first.format
+    assert max(b.engine_loss.worst.share for b in plan.buckets if b.engine_loss) == pytest.approx(first.worst_loss)
 
 
 def test_formats_are_compared_by_the_largest_loss_then_by_the_mean() -> None:
@@ -132,7 +136,8 @@ def test_formats_are_compared_by_the_largest_loss_then_by_the_mean() -> None:
 
     def restricted(*shares: float, misses: int = 0) -> Restricted:
         settled: list[Any] = [SimpleNamespace(choice=SimpleNamespace(meets_limit=i >= misses)) for i in range(2)]
-        losses = tuple(Lost(Point(b, 2048), share, priced) for b, share in zip((1, 8), shares, strict=True))
+        pairs = zip((1, 8), shares, strict=True)
+        losses = tuple(Lost(Point(b, 2048), share, DraftTree(()), priced) for b, share in pairs)
         return Restricted(form=form, settled=tuple(settled), losses=losses)
 
     assert restricted(0.25, 0.0, misses=1).order == (1, 0.25, 0.125)
@@ -145,14 +150,14 @@ def test_formats_are_compared_by_the_largest_loss_then_by_the_mean() -> None:
 def test_an_engine_with_one_setting_gets_one_bucket(table: Inputs) -> None:
     for engine in ("medusa", "llamacpp", "openvino"):
         (bucket,) = plan_for(table, engine).buckets
-        assert (bucket.batch_min, bucket.batch_max) == (1, 64)
+        assert (bucket.batch.min, bucket.batch.max) == (1, 64)
     assert len(plan_for(table, "vllm", Problem(batches=(1, 64, 1024))).buckets) > 1
 
 
 def test_no_range_is_longer_than_the_first_where_the_engine_forbids_it(table: Inputs) -> None:
     plan = plan_for(table, "trtllm")
-    assert plan.engine is not None
-    drafts = next(f.drafts for f in plan.engine.formats if f.format == "schedule")
+    assert plan.sources.engine is not None
+    drafts = next(f.drafts for f in plan.sources.engine.formats if f.format == "schedule")
     lengths = [int(part.split("a chain of ")[1].split(" ")[0]) for part in drafts.split("; ")]
     assert lengths[0] == max(lengths)
 
@@ -171,14 +176,14 @@ def test_triples_are_valued_where_their_own_drafts_start(trace: Inputs) -> None:
     assert bucket.dynamic is not None
     assert part.trace is not None
     replayed = part.values.replay(bucket.dynamic)
-    assert bucket.expected_tokens.value == pytest.approx(replayed.tokens_per_step, rel=1e-12)
-    assert bucket.expected_tokens.value != pytest.approx(float(np.sum(bucket.path_probabilities)), rel=1e-3)
+    assert bucket.acceptance_length.value == pytest.approx(replayed.tokens_per_step, rel=1e-12)
+    assert bucket.acceptance_length.value != pytest.approx(float(np.sum(bucket.path_probabilities)), rel=1e-3)
     rivals = [t for t in OPENVINO.trees(num_steps=6, topk=8, num_draft_tokens=64) if t.num_draft_tokens % 4 == 0]
     best = max(trace.evidence.price(t, trace.cost, Point(4, 2048)).tokens_per_s for t in rivals)
-    assert bucket.tokens_per_s >= best * (1.0 - 2 * TIE)
-    assert any("recorded confidence" in note for note in plan.notes)
+    assert bucket.tokens_per_s.value >= best * (1.0 - 2 * TIE)
+    assert any("recorded confidence" in note.text for note in plan.notes)
     again = trace.evidence.price(bucket.dynamic, trace.cost, Point(4, 2048))
-    assert again.tokens_per_s == pytest.approx(bucket.tokens_per_s, rel=1e-12)
+    assert again.tokens_per_s == pytest.approx(bucket.tokens_per_s.value, rel=1e-12)
     loads(plan)
 
 
@@ -187,9 +192,9 @@ def test_without_confidence_a_triple_is_the_tree_of_average_confidence() -> None
     (bucket,) = plan_for(inputs, "openvino", Problem(batches=(4,))).buckets
     assert bucket.dynamic is not None
     assert bucket.tree == inputs.evidence.tree_of(bucket.dynamic)
-    assert bucket.expected_tokens.value == pytest.approx(float(np.sum(bucket.path_probabilities)), rel=1e-12)
+    assert bucket.acceptance_length.value == pytest.approx(float(np.sum(bucket.path_probabilities)), rel=1e-12)
     replayed = inputs.evidence.replays(bucket.tree)[0]
-    assert bucket.expected_tokens.value == pytest.approx(replayed.tokens_per_step, rel=1e-3)
+    assert bucket.acceptance_length.value == pytest.approx(replayed.tokens_per_step, rel=1e-3)
 
 
 def test_every_context_has_its_own_answer(table: Inputs) -> None:
@@ -197,7 +202,7 @@ def test_every_context_has_its_own_answer(table: Inputs) -> None:
     plan = make_plan(QUESTION, table, command="x", contexts=(1024, 16384), target=target)
     assert len(plan.contexts) == 2
     assert all(b.engine_loss is not None for b in plan.buckets)
-    assert any("does not look at the context" in note for note in plan.notes)
+    assert any("does not look at the context" in note.text for note in plan.notes)
     for context in plan.contexts:
         loads(plan.at_context(context.max))
 
@@ -205,8 +210,8 @@ def test_every_context_has_its_own_answer(table: Inputs) -> None:
 def test_a_format_that_does_not_know_the_drafter_is_left_out(table: Inputs) -> None:
     target = Target.find("trtllm", drafter="ngram")
     plan = make_plan(QUESTION, table, command="x", target=target)
-    assert plan.engine is not None
-    assert [f.format for f in plan.engine.formats] == ["schedule"]
+    assert plan.sources.engine is not None
+    assert [f.format for f in plan.sources.engine.formats] == ["schedule"]
     export(plan, target.engine, Setup(drafter="ngram"))
 
 
@@ -219,9 +224,9 @@ def test_a_drafter_that_the_release_has_not_is_refused(table: Inputs) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("dynamic: {steps: ", "dynamic: {steps: -", "out of range"),
-        ("dynamic: {steps: ", "dynamic: {stages: 1, steps: ", "unknown key"),
-        ("engine_loss:\n", "engine_loss:\n    by: 1\n", "unknown key"),
+        ("dynamic: {num_steps: ", "dynamic: {num_steps: -", "out of range"),
+        ("dynamic: {num_steps: ", "dynamic: {stages: 1, num_steps: ", "unknown key"),
+        ("engine_loss:\n", "engine_loss:\n      by: 1\n", "unknown key"),
         ("allow_off: false", "allow_off: 3", "true or false"),
     ],
 )

@@ -53,8 +53,9 @@ def test_a_plan_remembers_what_changed_its_prices(tmp_path: Path) -> None:
 
 def test_a_plan_without_them_says_nothing_of_them(tmp_path: Path) -> None:
     inputs = load_inputs(Names(ranks="example"))
-    facts = dict(inputs.hardware_source.facts) | dict(inputs.model_source.facts)
-    assert set(facts) == {"source", "ridge_tokens", "dtype", "tp"}
+    of = inputs.sources
+    assert (of.hardware.capture_tokens, of.hardware.capture_limit, of.model.expert_skew) == (None, None, None)
+    assert (of.model.dtype, of.model.tp) == ("bf16", 1)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_a_mixture_is_of_one_rule(tmp_path: Path) -> None:
     silent = profile(tmp_path, "silent")
     inputs = load_inputs(Names(ranks=f"{silent}=0.9,{typical}=0.1"))
     assert inputs.rule == "typical"
-    assert any("typical acceptance" in note for note in inputs.notes(1, 2048))
+    assert any("typical acceptance" in note.text for note in inputs.notes(1, 2048))
     assert load_inputs(Names(ranks=str(silent))).rule == "greedy"
 
 
@@ -95,22 +96,22 @@ def test_ranks_counted_over_all_positions_are_said_to_flatter(tmp_path: Path) ->
     path = profile(tmp_path, "counted")
     path.write_text(path.read_text() + "conditions: {sampling: all-positions}\n")
     notes = load_inputs(Names(ranks=str(path))).notes(1, 2048)
-    assert sum(f"ranks counted: {ALL_POSITIONS_FLATTER}" in note for note in notes) == 1
+    assert sum(f"ranks counted: {ALL_POSITIONS_FLATTER}" in note.text for note in notes) == 1
 
 
 def test_notes_name_the_limits_of_the_numbers_once() -> None:
     names = Names(ranks="example", hardware="h100-sxm", drafter="eagle3", capture_limit=64)
     notes = load_inputs(names).notes(32, 2048, nodes=10)
     for part in ("datasheet roofline", "past 64 tokens a step leaves the captured graphs", "32,000 tokens"):
-        assert sum(part in note for note in notes) == 1
+        assert sum(part in note.text for note in notes) == 1
     assert len(notes) == len(set(notes))
 
 
 def test_a_cache_that_does_not_fit_is_said() -> None:
     inputs = load_inputs(Names(ranks="example"))
     # 16 GB of weights and 131072 bytes per token of each of 256 requests
-    assert any("need 153 GB per GPU" in note for note in inputs.notes(256, 4096))
-    assert not any("per GPU" in note for note in inputs.notes(16, 4096))
+    assert any("need 153 GB per GPU" in note.text for note in inputs.notes(256, 4096))
+    assert not any("per GPU" in note.text for note in inputs.notes(16, 4096))
 
 
 TABLE = '{"batch_stats": {"1": {"0": 7.0, "1": 7.5, "2": 8.0}, "8": {"0": 8.0, "1": 9.0, "2": 30.0}}}'
@@ -122,12 +123,14 @@ def test_a_cost_table_prices_what_it_has_and_the_model_the_rest(tmp_path: Path) 
     inputs = load_inputs(Names(ranks="example", cost=str(table)))
     plan = make_plan(Problem(batches=(1, 8)), inputs, command="x")
     first, second = plan.buckets
-    assert first.plain_tokens_per_s == pytest.approx(1 / 0.007)
-    assert second.plain_tokens_per_s == pytest.approx(8 / 0.008)
+    assert first.plain is not None
+    assert second.plain is not None
+    assert first.plain.tokens_per_s.value == pytest.approx(1 / 0.007)
+    assert second.plain.tokens_per_s.value == pytest.approx(8 / 0.008)
     assert second.best_chain.depth == 1  # two drafts took 30 ms
-    assert second.best_chain.tokens_per_s == pytest.approx(8 * second.best_chain.expected_tokens / 0.009)
-    assert first.cost_sensitivity is None
-    assert any("does not say at what context" in note for note in plan.notes)
+    assert second.best_chain.tokens_per_s.value == pytest.approx(8 * second.best_chain.acceptance_length.value / 0.009)
+    assert first.sensitivity is None
+    assert any("does not say at what context" in note.text for note in plan.notes)
     assert table in inputs.files
 
 
@@ -137,8 +140,8 @@ def test_a_plan_remembers_its_cost_table(tmp_path: Path) -> None:
     inputs = load_inputs(Names(ranks="example", cost=str(table)))
     make_plan(Problem(batches=(8,)), inputs, command="x").save(path)
     plan = load_plan(path)
-    assert plan.cost is not None
-    assert (plan.cost.name, plan.cost.reference) == ("steps.json", str(table))
+    assert plan.sources.cost is not None
+    assert (plan.sources.cost.name, plan.sources.cost.reference) == ("steps.json", str(table))
     price = inputs_of(plan).cost.step_time_s(8, 3, 2, np.array([1, 1]), 2048)
     assert float(price) == pytest.approx(0.030)
     table.write_text(TABLE.replace("30.0", "9.5"))
@@ -161,21 +164,21 @@ def test_the_hash_is_of_what_was_read() -> None:
         "cost": TABLE.encode(),
     }
     inputs = load_inputs(Names(ranks="example", **{kind: piped(content) for kind, content in contents.items()}))
-    assert inputs.cost_source is not None
-    found = {"hardware": inputs.hardware_source, "model": inputs.model_source, "cost": inputs.cost_source}
+    assert inputs.sources.cost is not None
+    found = {"hardware": inputs.sources.hardware, "model": inputs.sources.model, "cost": inputs.sources.cost}
     expected = {kind: hashlib.sha256(content).hexdigest() for kind, content in contents.items()}
     assert {kind: source.sha256 for kind, source in found.items()} == expected
     rows = b"batch,k,step_ms\n1,0,7.0\n1,1,8.0\n"
-    served = load_inputs(Names(ranks="example", cost=piped(rows))).cost_source
+    served = load_inputs(Names(ranks="example", cost=piped(rows))).sources.cost
     assert served is not None
     assert served.sha256 == hashlib.sha256(rows).hexdigest()
 
 
 def test_constants_of_another_drafter_are_said() -> None:
     names = Names(ranks="example", hardware="h100-sxm-vllm-0.24", drafter="mtp")
-    assert any("with the drafter eagle, not with mtp" in note for note in load_inputs(names).notes(8, 2048))
+    assert any("with the drafter eagle, not with mtp" in note.text for note in load_inputs(names).notes(8, 2048))
     eagle = Names(ranks="example", hardware="h100-sxm-vllm-0.24")
-    assert not any("with the drafter" in note for note in load_inputs(eagle).notes(8, 2048))
+    assert not any("with the drafter" in note.text for note in load_inputs(eagle).notes(8, 2048))
 
 
 @pytest.mark.parametrize(
@@ -194,5 +197,5 @@ def test_ranks_of_another_drafter_than_the_priced_one_are_told(
     text = locate("ranks", "example").path.read_text().replace("name: example", "name: mine")
     path.write_text(f"{text}conditions:\n  drafter: {recorded}\n")
     notes = load_inputs(Names(ranks=str(path), drafter=priced)).notes(1, 2048)
-    told = [note for note in notes if "of the drafter" in note]
+    told = [note.text for note in notes if "of the drafter" in note.text]
     assert [said in note for note in told] == ([True] if said else [])

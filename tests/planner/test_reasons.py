@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from treeopt.answer import Note
 from treeopt.plan.plan import Plan
 from treeopt.planner.explain import explain
 from treeopt.planner.for_engine import Target
@@ -26,64 +27,64 @@ def plan_for(inputs: Inputs, engine: str | None, *batches: int, max_nodes: int =
 
 
 def test_of_notes_that_differ_in_numbers_the_largest_is_kept() -> None:
-    notes = [
+    texts = [
         "to 384, asked for 768",
         "h100-0.24 has 80 GB",
         "to 384, asked for 1,024",
         "h100-0.24 has 9 GB",
         "b200-0.24",
     ]
-    assert furthest(notes) == ["to 384, asked for 1,024", "h100-0.24 has 80 GB", "b200-0.24"]
+    kept = furthest([Note.note(text) for text in texts])
+    assert [note.text for note in kept] == ["to 384, asked for 1,024", "h100-0.24 has 80 GB", "b200-0.24"]
 
 
 def test_every_bucket_tells_the_jump_it_is_beside(inputs: Inputs) -> None:
     plan = plan_for(inputs, None, 1, 16, 32, 64)
-    said = {b.batches: cliff(inputs.cost, b.tokens_per_step) for b in plan.buckets}
+    said = {b.batches: cliff(inputs.cost, b.verified_tokens) for b in plan.buckets}
     assert any(said.values())
     for bucket in plan.buckets:
         found = said[bucket.batches]
         assert ("the weights' kernels take" in bucket.reason) == (found is not None)
-        assert explain(plan, inputs, batch=bucket.batch_max).cliff == found
+        assert explain(plan, inputs, batch=bucket.batch.max).cliff == found
         if found is not None:
             assert found in bucket.reason
-            assert any(f"batch {bucket.batches}" in note and found in note for note in plan.notes)
+            assert any(f"batch {bucket.batches}" in note.text and found in note.text for note in plan.notes)
 
 
 def test_one_bucket_tells_its_jump_once(inputs: Inputs) -> None:
     plan = plan_for(inputs, None, 32)
-    found = cliff(inputs.cost, plan.buckets[0].tokens_per_step)
+    found = cliff(inputs.cost, plan.buckets[0].verified_tokens)
     assert found is not None
     assert found in plan.buckets[0].reason
-    assert not any(found in note for note in plan.notes)
+    assert not any(found in note.text for note in plan.notes)
 
 
 def test_the_evidence_is_asked_for_steps_that_the_plan_has(inputs: Inputs) -> None:
     plan = plan_for(inputs, None, 1, 256, max_nodes=64)
-    most = max(b.tokens_per_step for b in plan.buckets)
+    most = max(b.verified_tokens for b in plan.buckets)
     assert most < 256 * max(len(b.tree) for b in plan.buckets)
-    assert any(note.endswith(f"asked for {most}") for note in plan.notes)
+    assert any(note.text.endswith(f"asked for {most}") for note in plan.notes)
 
 
 def test_plain_decoding_is_faster_by_what_it_gains_not_by_what_the_plan_loses(inputs: Inputs) -> None:
     slow = load_inputs(Names(ranks="example", drafter="model:llama-3.1-8b"))
     plan = plan_for(slow, "vllm", 512)
     (bucket,) = plan.buckets
-    gain = bucket.plain_tokens_per_s / bucket.tokens_per_s - 1.0
+    assert bucket.plain is not None
+    gain = bucket.plain.tokens_per_s.value / bucket.tokens_per_s.value - 1.0
     assert gain > 0.1
-    assert any(f"plain decoding would be up to {gain:.1%} faster" in note for note in plan.notes)
+    assert any(f"plain decoding would be up to {gain:.1%} faster" in note.text for note in plan.notes)
 
 
 def test_the_gap_of_one_setting_for_all_is_the_gain_of_the_better_tree(inputs: Inputs) -> None:
     (bucket,) = plan_for(inputs, "medusa", 1, 64).buckets
     assert bucket.sharing_loss > 0.01
-    gap = float(bucket.optimality.removeprefix("gap ").partition("%")[0]) / 100
-    assert gap >= 1.0 / (1.0 - bucket.sharing_loss) - 1.0 - 1e-4
-    assert "within the engine's limits" in bucket.optimality
+    assert bucket.optimality.gap >= 1.0 / (1.0 - bucket.sharing_loss) - 1.0 - 1e-4
 
 
 def test_nobody_is_told_to_use_less_than_one_request(inputs: Inputs) -> None:
     question = Problem(batches=(1,), time_limit=TimeLimit(max_mean_s=1e-4))
     plan = make_plan(question, inputs, command="x")
-    said = " ".join([plan.buckets[0].reason, *plan.notes])
+    said = " ".join([plan.buckets[0].reason, *(note.text for note in plan.notes)])
     assert "no tree was found within" in said
     assert "smaller" not in said

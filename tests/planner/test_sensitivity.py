@@ -5,22 +5,23 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 from costs import FakeCost
+from plans import traffic_of
 
-from treeopt.acceptance.table import DepthRankModel
 from treeopt.arrays import FloatArray
 from treeopt.cost.step import ModelStep
 from treeopt.cost.step_cost import IntLike
 from treeopt.cost.terms import StepTerms, Term, TermError
-from treeopt.plan.bucket import CostSensitivity
 from treeopt.planner.inputs import load_inputs
 from treeopt.planner.names import Names
 from treeopt.planner.sensitivity import cost_sensitivity
+from treeopt.solve.bucket import CostSensitivity
 from treeopt.solve.problem import Limits, Objective, Problem
 from treeopt.solve.result import Choice
 from treeopt.solve.search import price_tree, search
 from treeopt.tree import DraftTree
 
-MODEL = DepthRankModel(np.array([[0.7, 0.15, 0.05], [0.6, 0.15, 0.05], [0.5, 0.2, 0.05], [0.4, 0.2, 0.1]]))
+TRAFFIC = traffic_of([0.7, 0.15, 0.05], [0.6, 0.15, 0.05], [0.5, 0.2, 0.05], [0.4, 0.2, 0.1])
+MODEL = TRAFFIC.all_positions
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ ERRORS = (
 def judged(batch: int, cost: Terms, **kwargs: object) -> tuple[Problem, Choice, CostSensitivity]:
     question = Problem(batches=(batch,), limits=Limits(max_nodes=32), **kwargs)  # type: ignore[arg-type]
     (choice,) = search(question, MODEL, cost)
-    sensitivity = cost_sensitivity(choice, question, MODEL, cost)
+    sensitivity = cost_sensitivity(choice, question, TRAFFIC, cost)
     assert sensitivity is not None
     return question, choice, sensitivity
 
@@ -160,7 +161,7 @@ def test_a_cost_without_terms_has_no_sensitivity() -> None:
     cost = FakeCost(step_s=1e-3, token_s=1e-4)
     question = Problem(batches=(4,))
     (choice,) = search(question, MODEL, cost)
-    assert cost_sensitivity(choice, question, MODEL, cost) is None
+    assert cost_sensitivity(choice, question, TRAFFIC, cost) is None
 
 
 class Erring(ModelStep):
@@ -177,7 +178,7 @@ def test_the_regret_of_the_shipped_step_is_that_of_a_search_from_scratch(model: 
     cost, ranks = Erring(**own), inputs.evidence.all_positions
     question = Problem(batches=(batch,))
     (choice,) = search(question, ranks, cost)
-    sensitivity = cost_sensitivity(choice, question, ranks, cost)
+    sensitivity = cost_sensitivity(choice, question, inputs.evidence, cost)
     assert sensitivity is not None
     now = 1.0 - choice.best.tokens_per_s / fastest(choice)
     for term in sensitivity.terms:

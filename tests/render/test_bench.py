@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from plans import comparison_of
 from render.test_text import printed
 
 from treeopt.acceptance.intervals import Interval
+from treeopt.answer import Estimate
 from treeopt.bench.result import BenchCell, BenchResult, Promise, Residual
 from treeopt.bench.runs import Method
-from treeopt.plan.bucket import Estimate
 from treeopt.planner.compare import Comparison
 from treeopt.render.bench import cell_table, promise_lines, residual_table
 from treeopt.solve.search import Priced
@@ -13,7 +14,8 @@ from treeopt.tree import DraftTree
 
 
 def about(value: float, *, known: bool) -> Estimate:
-    return Estimate(value=value, low=value * 0.9 if known else None, high=value * 1.1 if known else None)
+    low, high = sorted((value * 0.9, value * 1.1)) if known else (None, None)
+    return Estimate(value=value, low=low, high=high)
 
 
 def cell(name: str, tree: DraftTree, *, known: bool) -> BenchCell:
@@ -54,7 +56,7 @@ def test_at_80_columns_every_number_is_there() -> None:
     assert "…" not in text
     for word in "\n".join(wide).split():
         assert word in text
-    for numbers in ("1.82 [1.64, 2.00]", "376.54 [338.89, 414.19]", "3,987 [3,588, 4,386]", "-112.3 [-101.1, -123.6]"):
+    for numbers in ("1.82 [1.64, 2.00]", "376.54 [338.89, 414.19]", "3,987 [3,588, 4,386]", "-112.3 [-123.6, -101.1]"):
         assert numbers in text
     assert sum(line.startswith("batch") for line in wide) == 2
     assert sum(line.startswith("128") for line in narrow) >= 2 * 4
@@ -67,18 +69,7 @@ def test_no_interval_is_said() -> None:
 
 
 def compared(gain: float, interval: Interval | None) -> Comparison:
-    def priced(rate: float) -> Priced:
-        return Priced(nodes=2, depth=1, expected_tokens=1.0, step_time_s=1.0, tokens_per_s=rate)
-
-    return Comparison(
-        batch=2,
-        context=1,
-        rival="best chain",
-        plan=priced(1 + gain),
-        other=priced(1.0),
-        interval=interval,
-        unmeasured=0,
-    )
+    return comparison_of(gain, interval, "best chain")
 
 
 def promised(measured: Interval | None, predicted: Interval | None) -> str:

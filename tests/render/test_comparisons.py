@@ -1,23 +1,16 @@
 from __future__ import annotations
 
+from plans import comparison_of
 from render.test_text import printed
 
 from treeopt.acceptance.intervals import Interval
-from treeopt.planner.compare import Comparison
+from treeopt.answer import Estimate, Span
 from treeopt.planner.replay import Replayed
 from treeopt.render.comparisons import comparison_table, replay_table
-from treeopt.solve.search import Priced
-
-
-def compared(gain: float, interval: Interval | None) -> Comparison:
-    plan, other = (
-        Priced(nodes=2, depth=1, expected_tokens=1.5, step_time_s=1.0, tokens_per_s=rate) for rate in (1 + gain, 1.0)
-    )
-    return Comparison(batch=2, context=1, rival="x", plan=plan, other=other, interval=interval, unmeasured=0)
 
 
 def said(gain: float, interval: Interval | None) -> str:
-    return printed(comparison_table([compared(gain, interval)]), 100)[-1].split("  ")[-1]
+    return printed(comparison_table([comparison_of(gain, interval)]), 100)[-1].split("  ")[-1]
 
 
 def test_no_verdict_without_an_interval() -> None:
@@ -29,14 +22,10 @@ def test_no_verdict_without_an_interval() -> None:
 
 def replayed(low: float | None) -> Replayed:
     return Replayed(
-        batch_min=9,
-        batch_max=64,
-        context_min=1,
-        context_max=2048,
+        batch=Span(9, 64),
+        context=Span(1, 2048),
         nodes=46,
-        tokens_per_step=2.0,
-        low=low,
-        high=2.072,
+        acceptance_length=Estimate(value=2.0, low=low, high=2.072),
         all_positions=2.045,
         steps=5324123.0,
         documents=30,

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console, RenderableType
 
-from treeopt.acceptance.intervals import Interval
+from treeopt.answer import Estimate
 from treeopt.render.text import Column, gain, tables
 
 
@@ -42,6 +42,6 @@ def test_text_is_folded_where_it_is_too_long_for_a_table_of_its_own() -> None:
     assert printed(tables(KEYS, groups, 14), 14)[8:] == ["key  where", "a    batch 1:", "     a node", "b"]
 
 
-@pytest.mark.parametrize(("interval", "words"), [(None, "-0.7%"), (Interval(-0.0125, 0.1), "-0.7% [-1.2%, +10.0%]")])
-def test_a_gain_with_and_without_its_interval(interval: Interval | None, words: str) -> None:
-    assert gain(-0.0071, interval) == words
+@pytest.mark.parametrize(("ends", "words"), [({}, "-0.7%"), ({"low": -0.0125, "high": 0.1}, "-0.7% [-1.2%, +10.0%]")])
+def test_a_gain_with_and_without_its_interval(ends: dict[str, float], words: str) -> None:
+    assert gain(Estimate(value=-0.0071, **ends)) == words

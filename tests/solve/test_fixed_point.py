@@ -101,13 +101,13 @@ def test_each_category_is_told_what_the_common_tree_costs_it() -> None:
     code, chat = settled.categories
     for category, part in ((code, parts[0]), (chat, parts[1])):
         model = part.profile.model()
-        assert category.expected_tokens == pytest.approx(
+        assert category.acceptance_length == pytest.approx(
             expected_tokens(path_probabilities(model, settled.choice.tree))
         )
         (own,) = search(Problem(batches=(2,)), model, rising())
-        common = 2 * category.expected_tokens / settled.choice.best.step_time_s
+        common = 2 * category.acceptance_length / settled.choice.best.step_time_s
         assert category.loss == pytest.approx(max(1.0 - common / own.best.tokens_per_s, 0.0))
-    mean = 0.25 * code.expected_tokens + 0.75 * chat.expected_tokens
+    mean = 0.25 * code.acceptance_length + 0.75 * chat.acceptance_length
     assert settled.choice.best.expected_tokens == pytest.approx(mean)
 
 

@@ -56,7 +56,7 @@ class PlanBench:
                 clock that does not go with it.
         """
         plan = load_plan(path)
-        sizes = tuple(batches or dict.fromkeys(bucket.batch_max for bucket in plan.buckets))
+        sizes = tuple(batches or dict.fromkeys(bucket.batch.max for bucket in plan.buckets))
         job = cls(
             plan=plan,
             inputs=inputs_of(plan, ranks=ranks),
@@ -97,7 +97,7 @@ class PlanBench:
         return [
             ("target", model_name(self.request.target)),
             ("drafter", self.request.drafter.name),
-            ("rule", plan.rule),
+            ("rule", plan.verification.rule),
             ("dtype", str(subject.target.dtype).removeprefix("torch.")),
             ("device", self.device.label),
             ("libraries", self.device.libraries),
@@ -106,18 +106,18 @@ class PlanBench:
             ("new_tokens", self.request.new_tokens),
             ("repeats", self.runs.repeats),
             ("together", self.runs.together),
-            ("ranks", plan.ranks.name),
-            ("hardware", plan.hardware.name),
-            ("model", plan.model.name),
-            ("priced_drafter", plan.drafter),
+            ("ranks", plan.sources.ranks.name),
+            ("hardware", plan.sources.hardware.name),
+            ("model", plan.sources.model.name),
+            ("priced_drafter", plan.sources.drafter.reference),
         ]
 
     def _notes(self) -> Iterator[str]:
         hardware, plan, drafter = self.inputs.hardware, self.plan, self.request.drafter
         if hardware.device != self.device.label:
             yield f"the plan's step times are for {hardware.device}, this is {self.device.label}"
-        if plan.drafter.partition(":")[0] != PRICED_AS[drafter.kind]:
-            yield f"the plan prices the drafter {plan.drafter}, this run drafts with {drafter.name}"
+        if plan.sources.drafter.reference.partition(":")[0] != PRICED_AS[drafter.kind]:
+            yield f"the plan prices the drafter {plan.sources.drafter.reference}, this run drafts with {drafter.name}"
         measured = self.inputs.evidence.parts[0].profile.conditions.drafter
         if measured is not None and measured != drafter.name:
             yield f"the plan's ranks are of {measured}, this run drafts with {drafter.name}"

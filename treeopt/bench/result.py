@@ -9,12 +9,13 @@ import numpy as np
 
 from treeopt.acceptance.intervals import Interval, interval_of
 from treeopt.acceptance.traffic import Traffic
+from treeopt.answer import Estimate
 from treeopt.arrays import FloatArray
 from treeopt.bench.runs import Method
 from treeopt.bench.sample import RunRedraws, RunSample
 from treeopt.cost.step_cost import StepCost
-from treeopt.plan.bucket import Estimate
 from treeopt.planner.compare import Comparison, Verdict
+from treeopt.planner.make import estimate, option
 from treeopt.solve.result import Priced
 from treeopt.solve.search import price_tree
 from treeopt.tree import DraftTree
@@ -121,7 +122,7 @@ class Promise:
     @property
     def kept(self) -> bool | None:
         """At least as fast within noise, or not promised to be; None where no interval tells the noise."""
-        if self.measured.interval is None:
+        if not self.measured.gain.has_interval:
             return None
         return self.measured.verdict is not Verdict.WORSE or self.predicted.verdict is not Verdict.BETTER
 
@@ -185,10 +186,10 @@ def promise(
             batch=ours.batch,
             context=ours.context,
             rival=name,
-            plan=plan,
-            other=other,
-            interval=interval,
-            unmeasured=0,
+            gain=estimate(plan.tokens_per_s / other.tokens_per_s - 1.0, interval),
+            plan=option(ours.tree, plan),
+            other=option(theirs.tree, other),
+            unmeasured_nodes=0,
         )
 
     return Promise(
@@ -247,9 +248,8 @@ def _cell_document(found: BenchCell) -> dict[str, Any]:
 
 def _promise_document(found: Promise) -> dict[str, Any]:
     def side(compared: Comparison) -> dict[str, Any]:
-        low, high = compared.interval or (None, None)
-        verdict = None if compared.interval is None else compared.verdict.value
-        return {"gain": {"value": compared.gain, "low": low, "high": high}, "verdict": verdict}
+        verdict = compared.verdict.value if compared.gain.has_interval else None
+        return {"gain": vars(compared.gain), "verdict": verdict}
 
     measured = found.measured
     return {

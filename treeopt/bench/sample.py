@@ -10,10 +10,10 @@ import numpy as np
 
 from treeopt.acceptance.intervals import REPLICATES, bootstrap_tokens, interval_of
 from treeopt.acceptance.replay import Replay
+from treeopt.answer import Estimate
 from treeopt.arrays import FloatArray
 from treeopt.bench.runs import DecodingSetup, Run
 from treeopt.errors import InputError
-from treeopt.plan.bucket import Estimate
 
 _BLOCKS: Final = 16  # a pass is cut into so many, if every way has enough steps for it
 _STEPS_PER_BLOCK: Final = 3

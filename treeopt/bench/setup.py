@@ -92,7 +92,7 @@ class BenchRequest:
         encoder = Encoder.load(self.target)
         check_pair(self.drafter, encoder)
         prompts = [encoder.encode(prompt, max_new_tokens=self.new_tokens) for prompt in self._prompts()]
-        dtype = _LOADED_AS.get(dict(plan.model.facts).get("dtype", ""), "auto") if self.dtype == "auto" else self.dtype
+        dtype = _LOADED_AS.get(plan.sources.model.dtype, "auto") if self.dtype == "auto" else self.dtype
         target = HuggingFaceModel.load(self.target, device=self.device, dtype=dtype)
         decoding = self._decoding(plan, target)
         return DecodingSetup(
@@ -111,8 +111,8 @@ class BenchRequest:
         return [Prompt(doc_id=i, where=f"built-in prompt {i}", content=text) for i, text in enumerate(PROMPTS)]
 
     def _decoding(self, plan: Plan, target: HuggingFaceModel) -> Decoding:
-        rule = rule_named(plan.rule)
-        temperature = float(dict(plan.ranks.facts).get("temperature") or 1.0) if rule.samples else 0.0
+        rule = rule_named(plan.verification.rule)
+        temperature = plan.sources.ranks.temperature or 1.0 if rule.samples else 0.0
         return Decoding(
             rule=rule,
             temperature=temperature,

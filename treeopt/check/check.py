@@ -112,7 +112,7 @@ def _of_compared(compared: Sequence[Compared], inputs: Inputs | None) -> list[Fi
 
 
 def _flattered(plan: Plan) -> list[str]:
-    if dict(plan.ranks.facts).get("sampling") != "all-positions":
+    if plan.sources.ranks.sampling != "all-positions":
         return []
     return [f"the plan's ranks were {ALL_POSITIONS_FLATTER}: expect a fall"]
 

@@ -18,8 +18,8 @@ from treeopt.check.change import DESIGN_EFFECT, Change, length_error
 from treeopt.check.matching import Candidates, common_depths, planned_survival
 from treeopt.check.measured import Measured
 from treeopt.check.report import Compared, DepthChange
-from treeopt.plan.bucket import Bucket
 from treeopt.plan.plan import Plan
+from treeopt.solve.bucket import Bucket
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ def _compared(plan: Plan, source: Measured, bucket: Bucket, gate: float) -> Comp
     if source.survival is not None:
         return _by_survival(plan, source, bucket, common_depths(source, [bucket]), gate)
     assert source.length is not None
-    planned = bucket.expected_tokens.value
+    planned = bucket.acceptance_length.value
     change = Change(
         planned=planned,
         measured=source.length,
@@ -125,7 +125,7 @@ def _by_ranks(plan: Plan, source: Measured, bucket: Bucket, gate: float) -> Comp
         measured = expected_tokens(path_probabilities(source.ranks.model(), tree))
         interval, effect = counted_interval(evidence, tree), DESIGN_EFFECT
     change = Change(
-        planned=bucket.expected_tokens.value,
+        planned=bucket.acceptance_length.value,
         measured=measured,
         planned_error=planned_error(plan, bucket, planned_survival(bucket)),
         measured_error=None if interval is None else interval.half_width / NORMAL_QUANTILE * effect**0.5,
@@ -136,10 +136,9 @@ def _by_ranks(plan: Plan, source: Measured, bucket: Bucket, gate: float) -> Comp
 
 def planned_error(plan: Plan, bucket: Bucket, survival: FloatArray) -> float | None:
     """The standard error of the plan's own E over these depths: by its interval, else by the positions it counts."""
-    tokens, facts = bucket.expected_tokens, dict(plan.ranks.facts)
+    tokens, ranks = bucket.acceptance_length, plan.sources.ranks
     if tokens.low is not None and tokens.high is not None:
-        by_document = facts.get("documents") is not None  # else it takes drafts for independent
+        by_document = ranks.documents is not None  # else it takes drafts for independent
         whole = (tokens.high - tokens.low) / 2.0 / NORMAL_QUANTILE * (1.0 if by_document else DESIGN_EFFECT**0.5)
         return whole * float(1.0 + np.sum(survival)) / tokens.value
-    positions = facts.get("positions")
-    return None if not positions else length_error(survival, float(positions))
+    return None if not ranks.positions else length_error(survival, float(ranks.positions))

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from treeopt.answer import Estimate
 from treeopt.arrays import FloatArray
 from treeopt.check.measured import TOLERANCE, Measured
 from treeopt.draft_family import Draft, chain_length, in_words
 from treeopt.engines.schedule import DraftSchedule
 from treeopt.errors import InputError
-from treeopt.plan.bucket import Bucket, Estimate
 from treeopt.plan.plan import Plan
+from treeopt.solve.bucket import Bucket
 from treeopt.tree import DraftTree
 
 
@@ -41,7 +42,7 @@ class Candidates:
 
     def at(self, batch: float | None) -> Candidates:
         """Those of the batch size that a file tells: the bucket that holds it, all where none does."""
-        held = tuple(b for b in self.every if batch is not None and b.batch_min <= max(round(batch), 1) <= b.batch_max)
+        held = tuple(b for b in self.every if batch is not None and b.batch.min <= max(round(batch), 1) <= b.batch.max)
         return Candidates(every=held, speculating=tuple(b for b in held if b.speculate)) if held else self
 
     def that_draft(self, source: Measured) -> tuple[Bucket, ...]:
@@ -70,7 +71,7 @@ def deployed_plan(plan: Plan, deployed: DraftSchedule) -> Plan:
     Raises:
         InputError: a draft that is no chain, or a chain longer than any that the plan has f of.
     """
-    return replace(plan, buckets=tuple(_deployed(b, deployed.at(b.batch_max), plan.buckets) for b in plan.buckets))
+    return replace(plan, buckets=tuple(_deployed(b, deployed.at(b.batch.max), plan.buckets) for b in plan.buckets))
 
 
 def _deployed(bucket: Bucket, draft: Draft, buckets: Sequence[Bucket]) -> Bucket:
@@ -79,7 +80,7 @@ def _deployed(bucket: Bucket, draft: Draft, buckets: Sequence[Bucket]) -> Bucket
     length = chain_length(draft)
     if length is None:
         raise InputError(f"{in_words(draft)} is no chain", hint="give what runs as chain:K, or the engine's file")
-    near = sorted(buckets, key=lambda b: (b is not bucket, abs(b.batch_max - bucket.batch_max)))
+    near = sorted(buckets, key=lambda b: (b is not bucket, abs(b.batch.max - bucket.batch.max)))
     f = next((f for b in near if len(f := chain_survival(b)) >= length and (f[:length] > 0.0).all()), None)
     if f is None:
         raise InputError(f"the plan has no acceptance of {in_words(draft)}", hint="compare with --with chain:K")
@@ -88,7 +89,7 @@ def _deployed(bucket: Bucket, draft: Draft, buckets: Sequence[Bucket]) -> Bucket
         tree=DraftTree.chain(length),
         dynamic=None,
         path_probabilities=np.concatenate([[1.0], f[:length]]),
-        expected_tokens=Estimate(value=float(1.0 + f[:length].sum())),
+        acceptance_length=Estimate(value=float(1.0 + f[:length].sum())),
     )
 
 

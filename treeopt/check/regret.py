@@ -44,14 +44,14 @@ def regret_of(compared: Compared, inputs: Inputs, plan: Plan, *, chains_only: bo
     bucket = compared.bucket
     model = _fresh(compared, inputs)
     question = Problem(
-        batches=(bucket.batch_max,),
-        context=bucket.context_max,
+        batches=(bucket.batch.max,),
+        context=bucket.context.max,
         limits=plan.limits,
         budget_tokens=plan.budget_tokens,
-        time_limit=plan.latency,
+        time_limit=plan.time_limit,
         objective=parse_objective(plan.objective),
     )
-    kept = price_tree(bucket.tree, model, inputs.cost, batch=bucket.batch_max, context=bucket.context_max)
+    kept = price_tree(bucket.tree, model, inputs.cost, batch=bucket.batch.max, context=bucket.context.max)
     best = _best(question, model, inputs.cost, chains_only=chains_only)
     return Regret(
         kept_tokens_per_s=kept.tokens_per_s,

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from treeopt.check.change import Change, DriftVerdict
 from treeopt.check.measured import Measured
-from treeopt.plan.bucket import Bucket
+from treeopt.solve.bucket import Bucket
 
 
 class FindingKind(StrEnum):

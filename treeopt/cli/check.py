@@ -91,8 +91,8 @@ def _document(report: CheckReport) -> dict[str, Any]:
 def _comparison(compared: Compared) -> dict[str, Any]:
     change, regret = compared.change, compared.regret
     return {
-        "batch": {"min": compared.bucket.batch_min, "max": compared.bucket.batch_max},
-        "context": {"min": compared.bucket.context_min, "max": compared.bucket.context_max},
+        "batch": {"min": compared.bucket.batch.min, "max": compared.bucket.batch.max},
+        "context": {"min": compared.bucket.context.min, "max": compared.bucket.context.max},
         "source": compared.source.name,
         "steps": compared.source.steps,
         "mean_batch": compared.source.batch,

@@ -7,9 +7,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console, RenderableType
 
+from treeopt.answer import Level, Note
+
+_STYLES: Final = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "dim"}
 # Wide enough for every table: a pipe or a log has no width of its own to fold at.
 _PIPE_WIDTH = 160
 
@@ -27,11 +31,12 @@ def width() -> int:
     return console.width if console.is_terminal or os.environ.get("COLUMNS") else _PIPE_WIDTH
 
 
-def notes(warnings: Iterable[str]) -> None:
-    """Print what the reader must know beside the answer."""
+def notes(found: Iterable[str | Note]) -> None:
+    """Print what the reader must know beside the answer, what matters most first."""
     console = Console(stderr=True, highlight=False)
-    for warning in warnings:
-        console.print(f"note: {warning}", style="dim", markup=False, soft_wrap=True)
+    listed = [Note.note(item) if isinstance(item, str) else item for item in found]
+    for note in sorted(listed, key=lambda note: list(Level).index(note.level)):
+        console.print(f"{note.level}: {note.text}", style=_STYLES[note.level], markup=False, soft_wrap=True)
 
 
 def wrote(*paths: Path | None) -> None:

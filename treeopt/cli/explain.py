@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 from typing import Annotated
 
 import typer
@@ -22,19 +21,19 @@ def explain(
 ) -> None:
     """Price a tree node by node: what each gains, what it costs and why, and what would flip the answer."""
     from treeopt.cli import console
+    from treeopt.files.typed import json_text
     from treeopt.plan.reading import load_plan
     from treeopt.planner.explain import explain as run
-    from treeopt.planner.explain import explanation_document
     from treeopt.planner.inputs import inputs_of
 
     loaded = load_plan(plan)
     if batch is None and len(loaded.buckets) > 1:
         ranges = ", ".join(dict.fromkeys(b.batches for b in loaded.buckets))
         raise InputError(f"the plan has several batch sizes: {ranges}", hint="add --batch B")
-    size = loaded.buckets[0].batch_max if batch is None else batch
+    size = loaded.buckets[0].batch.max if batch is None else batch
     found = run(loaded, inputs_of(loaded, ranks=ranks), batch=size, context=context)
     if json:
-        typer.echo(json_format.dumps(explanation_document(found), indent=2))
+        typer.echo(json_text(found))
         return
     from treeopt.render.explanation import explanation_report
 

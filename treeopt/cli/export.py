@@ -59,7 +59,7 @@ def export(
 
     target = None if engine is None else find_engine(engine)
     drafts = load_drafts(plan)
-    own = drafts.engine if isinstance(drafts, Plan) else None
+    own = drafts.sources.engine if isinstance(drafts, Plan) else None
     if target is None and own is None:
         raise InputError("no engine is named", hint="add --engine NAME, or search with --engine")
     target = target or find_engine(own.wanted if own is not None else "")
@@ -67,7 +67,7 @@ def export(
         drafts = drafts.at_context(context)
         allow_off = allow_off or (own is not None and own.allow_off)
     setup = Setup(
-        drafter=drafts.drafter if isinstance(drafts, Plan) else None,
+        drafter=drafts.sources.drafter.reference if isinstance(drafts, Plan) else None,
         method=method,
         model=model,
         draft_model=draft_model,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -30,17 +28,17 @@ def replay(
 ) -> None:
     """Decode a trace with each tree: tokens per step with a 95 % interval, beside the plan's prediction."""
     from treeopt.cli import console
+    from treeopt.files.typed import json_text
     from treeopt.planner.replay import replay_file
 
     with console.working("replaying"):
-        rows = replay_file(plan, trace, batch=batch, context=context, seed=seed, dynamic=dynamic)
+        found = replay_file(plan, trace, batch=batch, context=context, seed=seed, dynamic=dynamic)
     if json:
-        document = {"format": "treeopt.replay/1", "trace": str(trace), "replays": [asdict(row) for row in rows]}
-        typer.echo(json_format.dumps(document, indent=2))
+        typer.echo(json_text(found))
         return
     from treeopt.render import replay_table
 
-    console.result(replay_table(rows, console.width()))
+    console.result(replay_table(found.replays, console.width()))
     console.notes(
         [
             "replayed: drafts start where the last one ended, as in serving; all positions: a draft at every position, "

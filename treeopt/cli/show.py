@@ -12,8 +12,8 @@ from treeopt.cli.options import Json, PlanBatch
 
 if TYPE_CHECKING:
     from treeopt.arrays import FloatArray
-    from treeopt.plan.bucket import Bucket
     from treeopt.plan.plan import Plan
+    from treeopt.solve.bucket import Bucket
     from treeopt.tree import DraftTree
 
 
@@ -40,7 +40,7 @@ def show(
             _show_plan(plan, json)
         else:
             bucket = plan.buckets[0] if batch is None else plan.bucket_for(batch, context)
-            length = _length(context, bucket.context_max)
+            length = _length(context, bucket.context.max)
             _show_tree(bucket.tree, bucket.path_probabilities, length, mask, json, bucket)
         return
     tree = parse_tree(document)

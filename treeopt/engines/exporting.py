@@ -122,7 +122,7 @@ def _formats(target: EngineAt, setup: Setup) -> tuple[Format, ...]:
 
 def _recorded_lookup(drafts: Plan | DraftSchedule) -> PromptLookup | None:
     """The n-gram lookup that the plan's ranks were recorded with; None where they do not say, or of another kind."""
-    recorded = dict(drafts.ranks.facts).get("drafter") if isinstance(drafts, Plan) else None
+    recorded = drafts.sources.ranks.drafter if isinstance(drafts, Plan) else None
     return parse_lookup(recorded) if recorded else None
 
 
@@ -163,12 +163,12 @@ def _fit(drafts: Plan | DraftSchedule, form: Format, batch: int | None, allow_of
 def _floored(drafts: Plan | DraftSchedule, schedule: DraftSchedule, target: EngineAt) -> list[str]:
     """Where a plan is off and the export is not."""
     buckets = drafts.buckets if isinstance(drafts, Plan) else ()
-    floored = [b for b in buckets if not b.speculate and schedule.at(b.batch_max) != OFF]
+    floored = [b for b in buckets if not b.speculate and schedule.at(b.batch.max) != OFF]
     if not floored:
         return []
     may_be_off = any(form.limits.refusal(OFF) is None for form in target.formats)
     off = "add --allow-off to draft nothing there" if may_be_off else "the engine cannot be off"
-    ranges = ", ".join(batches_in_words(b.batch_min, b.batch_max) for b in floored)
+    ranges = ", ".join(batches_in_words(b.batch.min, b.batch.max) for b in floored)
     return [f"the plan does not speculate at {ranges}; a chain keeps the drafter's state fresh ({off})"]
 
 

@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeGuard
 from treeopt.draft_family import OFF, Chains, Draft, DraftFamily, StaticTrees, UniformTrees, chain_length, in_words
 from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.errors import InputError
-from treeopt.plan.bucket import Bucket
 from treeopt.plan.plan import Plan
+from treeopt.solve.bucket import Bucket
 from treeopt.solve.buckets import batches_in_words
 from treeopt.tree import DraftTree
 
@@ -55,17 +55,17 @@ def fit_plan(plan: Plan, limits: DraftFamily, *, batch: int | None = None, allow
     buckets = plan.buckets if batch is None else (plan.bucket_for(batch),)
     if not any(bucket.speculate for bucket in buckets) and not _loads_nothing(limits):
         raise InputError(
-            f"the plan does not speculate at {batches_in_words(buckets[0].batch_min, buckets[-1].batch_max)}",
+            f"the plan does not speculate at {batches_in_words(buckets[0].batch.min, buckets[-1].batch.max)}",
             hint="start the engine without a drafter",
         )
     choices = _longest_first([_choice(bucket, limits, allow_off) for bucket in buckets], limits)
-    starts = [1, *(bucket.batch_min for bucket in buckets[1:])]
+    starts = [1, *(bucket.batch.min for bucket in buckets[1:])]
     schedule = DraftSchedule(
         steps=tuple(ScheduleStep(start, choice.draft) for start, choice in zip(starts, choices, strict=True)),
-        covers=buckets[-1].batch_max,
+        covers=buckets[-1].batch.max,
     )
     if not limits.per_batch and schedule.only is None:
-        ranges = ", ".join(batches_in_words(b.batch_min, b.batch_max) for b in buckets)
+        ranges = ", ".join(batches_in_words(b.batch.min, b.batch.max) for b in buckets)
         raise InputError(f"it loads {limits.words}, the plan has several: {ranges}", hint="add --batch B")
     pairs = zip(buckets, choices, strict=True)
     losses = tuple(_loss(bucket, choice) for bucket, choice in pairs if choice.draft != bucket.draft)
@@ -109,18 +109,19 @@ def _loads_its_own_trees(limits: DraftFamily) -> TypeGuard[StaticTrees | Uniform
 def _choice(bucket: Bucket, limits: DraftFamily, allow_off: bool) -> _Choice:
     reason = limits.refusal(bucket.draft)
     if reason is None and (bucket.speculate or allow_off or isinstance(limits, StaticTrees | UniformTrees)):
-        return _Choice(bucket.draft, bucket.tokens_per_s)
+        return _Choice(bucket.draft, bucket.tokens_per_s.value)
     if _loads_its_own_trees(limits):  # a tree within the caps beats a chain
-        where = batches_in_words(bucket.batch_min, bucket.batch_max)
+        where = batches_in_words(*bucket.batch)
         options = f"; search with {limits.search_options}" if limits.search_options else ""
         raise InputError(f"the tree of {where} does not fit: {reason}", hint=f"it loads {limits.words}{options}")
     chain = bucket.best_chain
-    off = limits.refusal(OFF) is None and allow_off and bucket.plain_tokens_per_s > chain.tokens_per_s
-    if off:
-        return _Choice(OFF, bucket.plain_tokens_per_s)
+    if limits.refusal(OFF) is None and allow_off and bucket.plain is not None:
+        plain = bucket.plain.tokens_per_s.value
+        if plain > chain.tokens_per_s.value:
+            return _Choice(OFF, plain)
     cap = limits.max_length if isinstance(limits, Chains) else None
     length = max(chain.depth if cap is None else min(chain.depth, cap), 1)
-    return _Choice(DraftTree.chain(length), chain.tokens_per_s if length == chain.depth else None)
+    return _Choice(DraftTree.chain(length), chain.tokens_per_s.value if length == chain.depth else None)
 
 
 def _longest_first(choices: list[_Choice], limits: DraftFamily) -> list[_Choice]:
@@ -138,19 +139,23 @@ def _longest_first(choices: list[_Choice], limits: DraftFamily) -> list[_Choice]
 def _loss(bucket: Bucket, choice: _Choice) -> Loss:
     rate = choice.tokens_per_s
     return Loss(
-        batch_min=bucket.batch_min,
-        batch_max=bucket.batch_max,
+        batch_min=bucket.batch.min,
+        batch_max=bucket.batch.max,
         planned=in_words(bucket.draft),
         exported=in_words(choice.draft),
-        share=None if rate is None else 1.0 - rate / bucket.tokens_per_s,
+        share=None if rate is None else 1.0 - rate / bucket.tokens_per_s.value,
     )
 
 
 def _notes(buckets: Sequence[Bucket], limits: DraftFamily) -> list[str]:
-    notes = []
-    if limits.per_batch and buckets[0].batch_min > 1:
-        notes.append(f"the plan starts at batch {buckets[0].batch_min}; smaller batches get the same drafts, unpriced")
+    notes = [
+        f"whether speculation pays at {batches_in_words(*b.batch)} is not known: {', '.join(b.missing)} would tell"
+        for b in buckets
+        if b.missing
+    ]
+    if limits.per_batch and buckets[0].batch.min > 1:
+        notes.append(f"the plan starts at batch {buckets[0].batch.min}; smaller batches get the same drafts, unpriced")
     if not limits.per_batch and len(buckets) == 1:
-        where = batches_in_words(buckets[0].batch_min, buckets[0].batch_max)
+        where = batches_in_words(buckets[0].batch.min, buckets[0].batch.max)
         notes.append(f"one setting serves all batch sizes; it was chosen for {where}")
     return notes

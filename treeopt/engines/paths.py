@@ -20,7 +20,7 @@ from treeopt.engines.format import CheckedBy, Drafters, DrafterWord, Engine, For
 from treeopt.engines.schedule import DraftSchedule
 from treeopt.engines.source import EngineFile
 from treeopt.errors import InputError
-from treeopt.plan.reading_buckets import paths_at
+from treeopt.files.typed import tree_at
 from treeopt.tree import DraftTree
 
 _FILE: Final = "choices.json"
@@ -67,7 +67,7 @@ def _read(source: EngineFile) -> Found | None:
     listed = source.list()
     if listed is None or not all(isinstance(path, list) for path in listed.value):
         return None
-    return Found(DraftSchedule.constant(paths_at(listed)))
+    return Found(DraftSchedule.constant(tree_at(listed)))
 
 
 _HEADS: Final = "the tree must not be deeper than the model has heads (--heads checks it)"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 from treeopt.draft_family import Draft, DynamicTree
 from treeopt.errors import InputError
 from treeopt.files.documents import Document, Field, dump_yaml
-from treeopt.plan.reading import TREE_FORMAT, check_format
-from treeopt.plan.reading_buckets import parse_triple, paths_at
+from treeopt.files.typed import Between, Count, check_format, read, tree_at
+from treeopt.plan.reading import TREE_FORMAT
 from treeopt.tree import DraftTree
 
 FORMAT: Final = "treeopt.trees/1"
@@ -142,6 +142,16 @@ def _draft_value(draft: Draft) -> dict[str, Any]:
     return {"paths": [list(p) for p in draft.paths]}
 
 
+class _DynamicFields(NamedTuple):
+    """A dynamic tree as `treeopt.trees/1` names its numbers."""
+
+    steps: Count
+    topk: Count
+    nodes: Annotated[int, Between(2)]
+
+
 def _parse_draft(field: Field) -> Draft:
-    dynamic = parse_triple(field.get("dynamic", None))
-    return paths_at(field.get("paths")) if dynamic is None else dynamic
+    dynamic = field.get("dynamic", None)
+    if dynamic.value is None:
+        return tree_at(field.get("paths"))
+    return DynamicTree(*read(_DynamicFields, dynamic))

@@ -34,9 +34,9 @@ from treeopt.engines.sglang import SGLANG as ENGINE
 from treeopt.engines.sglang_abi import FlatTree, encode, filled_up
 from treeopt.errors import InputError
 from treeopt.extras import require
-from treeopt.plan.bucket import Bucket
 from treeopt.plan.plan import Plan
 from treeopt.plan.reading import load_plan
+from treeopt.solve.bucket import Bucket
 
 PLAN_VARIABLE: Final = "TREEOPT_SGLANG_PLAN"
 _SELECT: Final = "sglang.srt.speculative.spec_utils.select_top_k_tokens"
@@ -99,7 +99,7 @@ class PluggedTrees:
         filled = [filled_up(b.tree, nodes, topk=topk, steps=steps) for b in with_trees]
         return cls(
             triple=triple,
-            batch_max=tuple(bucket.batch_max for bucket in with_trees),
+            batch_max=tuple(bucket.batch.max for bucket in with_trees),
             flats=tuple(encode(tree, topk=topk, steps=steps) for tree in filled),
         )
 

@@ -30,7 +30,7 @@ from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.engines.source import EngineFile, pairs
 from treeopt.errors import InputError
 from treeopt.files.documents import Field, dump_yaml
-from treeopt.plan.reading_buckets import paths_at
+from treeopt.files.typed import tree_at
 from treeopt.tree import DraftTree
 
 _EAGLES: Final = {"eagle": DrafterWord(text="Eagle"), "eagle3": DrafterWord(text="Eagle3")}
@@ -176,7 +176,7 @@ def _read_choices(source: EngineFile) -> Found | None:
             field = Field(document=field.document, keys=field.keys, value=ast.literal_eval(field.value))
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             raise field.error("not a list of paths", hint="write [[0], [1], [0, 0]]") from None
-    return Found(DraftSchedule.constant(paths_at(field)), (), _drafter_of(section))
+    return Found(DraftSchedule.constant(tree_at(field)), (), _drafter_of(section))
 
 
 def _read_length(source: EngineFile) -> Found | None:

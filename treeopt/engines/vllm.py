@@ -35,7 +35,7 @@ from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.engines.source import EngineFile
 from treeopt.errors import InputError
 from treeopt.files.documents import Field
-from treeopt.plan.reading_buckets import paths_at
+from treeopt.files.typed import tree_at
 from treeopt.tree import DraftTree
 
 _TREES_END: Final = Release(0, 21, 0)
@@ -189,7 +189,7 @@ def _read_tree(source: EngineFile) -> Found | None:
         value = ast.literal_eval(field.text())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise field.error("not a Python list of paths", hint="write a string like '[(0,), (1,), (0, 0)]'") from None
-    tree = paths_at(Field(document=field.document, keys=field.keys, value=_as_lists(value)))
+    tree = tree_at(Field(document=field.document, keys=field.keys, value=_as_lists(value)))
     if (reason := _TREES.refusal(tree)) is not None:
         raise field.error(f"vLLM drafts other tokens than this tree says: {reason}", hint=f"it drafts {_TREES.words}")
     drafted = section.get("num_speculative_tokens").integer(low=1)

@@ -58,14 +58,14 @@ Count = Annotated[int, Between(1)]
 Whole = Annotated[int, Between(0)]
 
 
-def read(kind: type[T], field: Field) -> T:
+def read(kind: type[T], field: Field, *, within: Between = _ANY) -> T:
     """The value of a field as `kind`: a record, tuple, mapping, Enum, Literal, array, tree or scalar, or None of it.
 
     Raises:
         FileFormatError: a key too many or too few, a value of another type or out of range, or one that contradicts
             the others, with its line.
     """
-    value: T = _read(kind, field)
+    value: T = _read(kind, field, within)
     return value
 
 
@@ -105,8 +105,18 @@ def yaml_text(value: Any) -> str:
 
 
 def json_text(value: Any) -> str:
-    """The same document as JSON."""
-    return json.dumps(write(value), indent=2)
+    """The same document as JSON, the innermost mappings and the lists of numbers on one line each."""
+    return _json(write(value), "")
+
+
+def _json(value: Any, indent: str) -> str:
+    deeper = indent + "  "
+    if isinstance(value, dict) and any(isinstance(v, dict | list) for v in value.values()):
+        items = [f"{deeper}{json.dumps(key)}: {_json(v, deeper)}" for key, v in value.items()]
+        return "{\n" + ",\n".join(items) + f"\n{indent}}}"
+    if isinstance(value, list) and any(isinstance(v, dict) for v in value):
+        return "[\n" + ",\n".join(deeper + _json(v, deeper) for v in value) + f"\n{indent}]"
+    return json.dumps(value)
 
 
 def check_format(root: Field, *expected: str, what: str) -> str:

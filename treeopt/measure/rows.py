@@ -15,7 +15,7 @@ import numpy as np
 from treeopt.errors import FileFormatError, InputError
 from treeopt.files.documents import read_text
 from treeopt.measure.plateau import Plateau
-from treeopt.measure.window import joined, mean_interval
+from treeopt.measure.window import half_width, joined
 
 COLUMNS: Final = ("batch", "k", "k_max", "context", "step_ms", "accept_len", "n", "low", "high")
 _COUNTS: Final = ("batch", "k", "k_max", "context", "n")
@@ -28,7 +28,8 @@ class StepRow:
 
     `k` drafts of each request were verified of the `k_max` that the server was started for (0 without a drafter);
     `accept_len` is E over all steps, the bonus token counted; `n` steps of single requests stand behind it, `low` and
-    `high` are a 95 % interval of the mean step, in ms; `context` is the mean number of tokens before a step.
+    `high` are a 95 % interval of the mean step, in ms, None where one mean is all there is; `context` is the mean
+    number of tokens before a step.
     """
 
     batch: int
@@ -38,8 +39,8 @@ class StepRow:
     step_ms: float
     accept_len: float
     n: int
-    low: float
-    high: float
+    low: float | None = None
+    high: float | None = None
 
     @property
     def tokens_per_s(self) -> float:
@@ -60,9 +61,9 @@ def row_of(plateaus: Sequence[Plateau]) -> StepRow:
     if windows:
         window = joined(windows)
         step_s, length, n = window.step_s, window.tokens_per_step, len(window.gaps_s)
-        low_s, high_s = mean_interval(window.gaps_s)
+        half_s: float | None = half_width(window.gaps_s)
     else:
-        step_s, length, n, low_s, high_s = _from_counters(plateaus)
+        step_s, length, n, half_s = _from_counters(plateaus)
     return StepRow(
         batch=first.batch,
         k=_draft_length(plateaus),
@@ -71,13 +72,13 @@ def row_of(plateaus: Sequence[Plateau]) -> StepRow:
         step_ms=1e3 * step_s,
         accept_len=max(length, 1.0),
         n=n,
-        low=1e3 * low_s,
-        high=1e3 * high_s,
+        low=None if half_s is None else 1e3 * (step_s - half_s),
+        high=None if half_s is None else 1e3 * (step_s + half_s),
     )
 
 
-def _from_counters(plateaus: Sequence[Plateau]) -> tuple[float, float, int, float, float]:
-    """Step, E, number of steps and the interval from what the server counted while all requests ran."""
+def _from_counters(plateaus: Sequence[Plateau]) -> tuple[float, float, int, float | None]:
+    """Step, E, number of steps and half the interval from what the server counted while all requests ran."""
     steady = [p.steady for p in plateaus if p.steady.steps and p.steady.steps_s and p.steady.generated]
     if not steady:
         raise InputError(
@@ -87,8 +88,7 @@ def _from_counters(plateaus: Sequence[Plateau]) -> tuple[float, float, int, floa
     n = sum(c.steps or 0.0 for c in steady)
     step_s, length = sum(c.steps_s or 0.0 for c in steady) / n, sum(c.generated or 0.0 for c in steady) / n
     means = np.array([(c.steps_s or 0.0) / (c.steps or 1.0) for c in steady])
-    half = 2.0 * float(means.std(ddof=1)) / math.sqrt(len(means)) if len(means) > 1 else 0.0
-    return step_s, length, round(n), step_s - half, step_s + half
+    return step_s, length, round(n), half_width(means) if len(means) > 1 else None
 
 
 def _draft_length(plateaus: Sequence[Plateau]) -> int:
@@ -133,7 +133,11 @@ def read_rows(path: Path) -> list[StepRow]:
         raise FileFormatError(f"{path}:1: not written by `treeopt measure`", hint="give --out another name")
     for values in lines:
         try:
-            read: dict[str, Any] = {name: (int if name in _COUNTS else float)(values[name]) for name in COLUMNS}
+            read: dict[str, Any] = {
+                name: (int if name in _COUNTS else float)(values[name])
+                for name in COLUMNS
+                if values[name] or name not in ("low", "high")
+            }
             found.append(StepRow(**read))
         except (TypeError, ValueError):
             raise FileFormatError(f"{path}:{lines.line_num}: no row of step times", hint="delete the line") from None

@@ -5,19 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import ClassVar
 
 from treeopt.acceptance.dynamic_tree import dynamic_tree_shape
-from treeopt.acceptance.intervals import Interval
 from treeopt.acceptance.model import PathModel
 from treeopt.acceptance.traffic import Traffic
+from treeopt.answer import Estimate
 from treeopt.draft_family import Draft, DynamicTree
 from treeopt.engines.importing import load_drafts, parse_spec
 from treeopt.engines.schedule import DraftSchedule
+from treeopt.files.typed import Count, Whole
 from treeopt.plan.plan import Plan
 from treeopt.planner.inputs import Inputs
+from treeopt.planner.make import estimate, option
+from treeopt.solve.bucket import Option
 from treeopt.solve.fixed_point import paired_gain
 from treeopt.solve.problem import TIE, Point
-from treeopt.solve.result import Priced
 from treeopt.tree import DraftTree
 
 
@@ -72,32 +75,46 @@ class Rival:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One rival at one bucket's largest batch and context; `gain` is the plan's tokens/s over the rival's, minus 1,
-    `interval` its 95 % interval where traces allow one.
+    """One rival at one bucket's largest batch and context, each priced at its own draft starts.
 
-    `unmeasured` nodes of the rival lie beyond the evidence and count as never accepted.
+    `gain` is the plan's tokens/s over the rival's, minus 1, with its 95 % interval where traces allow one.
+    `unmeasured_nodes` of the rival lie beyond the evidence and count as never accepted.
     """
 
-    batch: int
-    context: int
+    WRITTEN: ClassVar[tuple[str, ...]] = (
+        "batch",
+        "context",
+        "rival",
+        "verdict",
+        "gain",
+        "plan",
+        "other",
+        "unmeasured_nodes",
+    )
+    batch: Count
+    context: Whole
     rival: str
-    plan: Priced
-    other: Priced
-    interval: Interval | None
-    unmeasured: int
-
-    @property
-    def gain(self) -> float:
-        """Positive where the plan is faster."""
-        return self.plan.tokens_per_s / self.other.tokens_per_s - 1.0
+    gain: Estimate
+    plan: Option
+    other: Option
+    unmeasured_nodes: Whole
 
     @property
     def verdict(self) -> Verdict:
         """A tie within 0.5 %, or where the documents cannot tell the two apart."""
-        unclear = self.interval is not None and self.interval.includes_zero
-        if abs(self.gain) <= TIE or unclear:
+        low, high = self.gain.low, self.gain.high
+        unclear = low is not None and high is not None and low <= 0.0 <= high
+        if abs(self.gain.value) <= TIE or unclear:
             return Verdict.TIE
-        return Verdict.BETTER if self.gain > 0.0 else Verdict.WORSE
+        return Verdict.BETTER if self.gain.value > 0.0 else Verdict.WORSE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparisons:
+    """A plan against all its rivals."""
+
+    FORMAT: ClassVar[str] = "treeopt.compare/2"
+    comparisons: tuple[Comparison, ...]
 
 
 def parse_rival(text: str) -> Rival:
@@ -110,25 +127,25 @@ def parse_rival(text: str) -> Rival:
     return Rival(name=text if parse_spec(text) is not None else Path(text).name, drafts=drafts)
 
 
-def compare(plan: Plan, rival: Rival, inputs: Inputs) -> list[Comparison]:
+def compare_with(plan: Plan, rival: Rival, inputs: Inputs) -> list[Comparison]:
     """The plan against a rival at every bucket's largest batch and context, priced anew from the plan's evidence."""
     found = []
     for bucket in plan.buckets:
-        batch, context = bucket.batch_max, bucket.context_max
-        draft, evidence, ranks = rival.draft_for(batch, context), inputs.evidence, inputs.evidence.all_positions
+        point, evidence = Point(bucket.batch.max, bucket.context.max), inputs.evidence
+        draft, reach = rival.draft_for(*point), evidence.all_positions
         # Each where its own drafts start: a longer tree jumps further and starts elsewhere.
-        ours, theirs = (evidence.price(d, inputs.cost, Point(batch, context)) for d in (bucket.draft, draft))
-        outside = sum(len(path) > ranks.depth or max(path) >= ranks.ranks for path in evidence.tree_of(draft).paths)
+        ours, theirs = (option(d, evidence.price(d, inputs.cost, point)) for d in (bucket.draft, draft))
+        outside = sum(len(path) > reach.depth or max(path) >= reach.ranks for path in evidence.tree_of(draft).paths)
         interval = paired_gain(bucket.draft, ours.step_time_s, draft, theirs.step_time_s, evidence)
         found.append(
             Comparison(
-                batch=batch,
-                context=context,
+                batch=point.batch,
+                context=point.context,
                 rival=rival.name,
+                gain=estimate(ours.tokens_per_s.value / theirs.tokens_per_s.value - 1.0, interval),
                 plan=ours,
                 other=theirs,
-                interval=interval,
-                unmeasured=outside,
+                unmeasured_nodes=outside,
             )
         )
     return found

@@ -9,25 +9,27 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from treeopt.acceptance.model import PathModel, path_probabilities
+from treeopt.answer import Span
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.terms import ExpertVisits, Term
-from treeopt.plan.bucket import Bucket, CostSensitivity, sensitivity_document
+from treeopt.files.typed import Count, Whole
 from treeopt.plan.plan import Plan
 from treeopt.planner.inputs import Inputs
+from treeopt.planner.make import option
 from treeopt.planner.reasons import cliff
 from treeopt.planner.sensitivity import TermedCost, cost_sensitivity, step_terms
-from treeopt.solve.problem import Limits, Objective, Point, Problem
+from treeopt.solve.bucket import Bucket, CostSensitivity, Option
+from treeopt.solve.problem import Limits, Point, Problem
 from treeopt.solve.result import Choice, Priced, RunnerUp
 from treeopt.solve.search import price_tree, search
 from treeopt.tree import DraftTree, RankPath
 
-FORMAT: Final = "treeopt.explain/1"
 # The nodes that follow the tree's own are priced up to this size, or so many of them.
 _SIZES: Final = 64
 _NEXT: Final = 8
@@ -45,42 +47,92 @@ class Addition:
     """One more node per request: its gain f, and the step with it.
 
     `needed_f` is the gain from which on it raises tokens/s; `chosen` says whether the plan's tree has it. `growth` are
-    the terms that grow, the largest first, `visits` the experts that a layer's tokens visit (None without experts).
+    the terms that grow, the largest first, `experts` those that a layer's tokens visit (None without experts).
     """
 
-    path: RankPath
+    WRITTEN: ClassVar[tuple[str, ...]] = (
+        *("path", "chosen", "f", "needed_f", "pays", "price_s", "nodes", "depth", "acceptance_length", "step_time_s"),
+        *("tokens_per_s", "growth", "experts"),
+    )
+    path: tuple[int, ...]
     chosen: bool
     f: float
     needed_f: float
     price_s: float
-    option: Priced
+    option: Option
     growth: tuple[Growth, ...]
-    visits: ExpertVisits | None
+    experts: ExpertVisits | None
 
     @property
     def pays(self) -> bool:
         """Whether it alone raises tokens/s."""
         return self.f > self.needed_f
 
+    @property
+    def nodes(self) -> int:
+        """N with it."""
+        return self.option.nodes
+
+    @property
+    def depth(self) -> int:
+        """D with it."""
+        return self.option.depth
+
+    @property
+    def acceptance_length(self) -> float:
+        """E with it."""
+        return self.option.acceptance_length.value
+
+    @property
+    def step_time_s(self) -> float:
+        """The step with it."""
+        return self.option.step_time_s
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Of the whole batch with it."""
+        return self.option.tokens_per_s.value
+
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
     """A bucket's tree at one batch size and context.
 
-    `additions` are its nodes, best first, then those that would come next. `best` is the best choice for this batch
-    size and context alone, whatever an engine loads; `sensitivity` is None where the step time does not come in terms,
-    `cliff` where the step is not beside a jump of its time.
+    `additions` are its nodes, best first, then those that would come next. `best_here` is the best choice for this
+    batch size and context alone, whatever an engine loads; `sensitivity` is None where the step time does not come in
+    terms, `cliff` where the step is not beside a jump of its time.
     """
 
-    point: Point
+    FORMAT: ClassVar[str] = "treeopt.explain/2"
+    WRITTEN: ClassVar[tuple[str, ...]] = (
+        *("batch", "context", "bucket_batch", "bucket_context", "speculate", "choice", "plain", "best_here", "peak"),
+        *("plain_experts", "additions", "cliff", "sensitivity"),
+    )
+    batch: Count
+    context: Whole
     bucket: Bucket
-    choice: Priced
-    plain: Priced
-    plain_visits: ExpertVisits | None
-    best: Priced
+    choice: Option
+    plain: Option
+    plain_experts: ExpertVisits | None
+    best_here: Option
     additions: tuple[Addition, ...]
     sensitivity: CostSensitivity | None
     cliff: str | None = None
+
+    @property
+    def bucket_batch(self) -> Span:
+        """The batch sizes that share the plan's tree."""
+        return self.bucket.batch
+
+    @property
+    def bucket_context(self) -> Span:
+        """The contexts that share it."""
+        return self.bucket.context
+
+    @property
+    def speculate(self) -> bool:
+        """Whether the plan speculates there."""
+        return self.bucket.speculate
 
     @property
     def stop(self) -> Addition | None:
@@ -88,46 +140,9 @@ class Explanation:
         return next((a for a in self.additions if not a.chosen), None)
 
     @property
-    def peak(self) -> Priced:
+    def peak(self) -> Option:
         """The fastest of plain decoding and all sizes listed."""
-        return max((self.plain, *(a.option for a in self.additions)), key=lambda option: option.tokens_per_s)
-
-
-def explanation_document(explanation: Explanation) -> dict[str, Any]:
-    """The explanation as a `treeopt.explain/1` document."""
-    e, sensitivity = explanation, explanation.sensitivity
-    return {
-        "format": FORMAT,
-        "batch": e.point.batch,
-        "context": e.point.context,
-        "bucket": {
-            "batch": {"min": e.bucket.batch_min, "max": e.bucket.batch_max},
-            "context": {"min": e.bucket.context_min, "max": e.bucket.context_max},
-        },
-        "speculate": e.bucket.speculate,
-        "choice": asdict(e.choice),
-        "plain": asdict(e.plain),
-        "best_here": asdict(e.best),
-        "peak": asdict(e.peak),
-        "plain_experts": None if e.plain_visits is None else e.plain_visits._asdict(),
-        "nodes": [_addition_document(a) for a in e.additions],
-        "cliff": e.cliff,
-        "cost_sensitivity": None if sensitivity is None else sensitivity_document(sensitivity),
-    }
-
-
-def _addition_document(a: Addition) -> dict[str, Any]:
-    return {
-        "path": list(a.path),
-        "chosen": a.chosen,
-        "f": a.f,
-        "needed_f": a.needed_f,
-        "pays": a.pays,
-        "price_s": a.price_s,
-        **asdict(a.option),
-        "growth": {g.term: g.seconds for g in a.growth},
-        "experts": None if a.visits is None else a.visits._asdict(),
-    }
+        return max((self.plain, *(a.option for a in self.additions)), key=lambda option: option.tokens_per_s.value)
 
 
 @runtime_checkable
@@ -145,28 +160,29 @@ def explain(plan: Plan, inputs: Inputs, *, batch: int, context: int | None = Non
         InputError: the plan was not made for that batch size or context.
     """
     bucket = plan.bucket_for(batch, context)
-    point = Point(batch, bucket.context_max if context is None else context)
+    point = Point(batch, bucket.context.max if context is None else context)
     ranks, cost = inputs.evidence.model_under(bucket.draft), inputs.cost
     question = Problem(
         batches=(batch,),
         context=point.context,
         limits=plan.limits,
-        objective=Objective(plan.objective),
+        objective=plan.objective,
         budget_tokens=plan.budget_tokens,
-        time_limit=plan.latency,
+        time_limit=plan.time_limit,
     )
     (alone,) = search(question, ranks, cost)
     choice = _as_choice(bucket.tree, alone, price_tree(bucket.tree, ranks, cost, batch=batch, context=point.context))
     return Explanation(
-        point=point,
+        batch=batch,
+        context=point.context,
         bucket=bucket,
-        choice=choice.best,
-        plain=choice.plain,
-        plain_visits=_visits(cost, batch, 1),
-        best=alone.best,
+        choice=option(bucket.tree, choice.best),
+        plain=option(DraftTree(()), choice.plain),
+        plain_experts=_visits(cost, batch, 1),
+        best_here=option(alone.draft, alone.best),
         additions=tuple(_additions(bucket.tree, ranks, plan.limits, cost, point)),
-        sensitivity=cost_sensitivity(choice, question, ranks, cost),
-        cliff=cliff(cost, batch * len(bucket.tree)),
+        sensitivity=cost_sensitivity(choice, question, inputs.evidence, cost),
+        cliff=cliff(cost, batch * bucket.nodes),
     )
 
 
@@ -189,19 +205,19 @@ def _additions(tree: DraftTree, ranks: PathModel, limits: Limits, cost: StepCost
         smaller = DraftTree(tuple(paths))
         paths.append(path)
         larger = DraftTree(tuple(paths))
-        option = price_tree(larger, ranks, cost, batch=point.batch, context=point.context)
-        price_s = option.step_time_s - before.step_time_s
+        priced = price_tree(larger, ranks, cost, batch=point.batch, context=point.context)
+        price_s = priced.step_time_s - before.step_time_s
         yield Addition(
             path=path,
             chosen=len(larger) <= len(tree),
             f=f,
             needed_f=before.expected_tokens * price_s / before.step_time_s,
             price_s=price_s,
-            option=option,
+            option=option(larger, priced),
             growth=_growth(smaller, larger, cost, point),
-            visits=_visits(cost, point.batch, len(larger)),
+            experts=_visits(cost, point.batch, len(larger)),
         )
-        before = option
+        before = priced
 
 
 def _following(tree: DraftTree, ranks: PathModel, limits: Limits, count: int) -> list[tuple[RankPath, float]]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from treeopt.acceptance.intervals import Interval
 from treeopt.acceptance.traffic import Traffic
 from treeopt.cost.step_cost import StepCost
-from treeopt.draft_family import OFF, DynamicTrees, chain_length, in_words
+from treeopt.draft_family import OFF, Draft, DynamicTrees, chain_length, in_words
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import EngineAt, find_engine
 from treeopt.errors import InputError, SearchError, TreeoptError
@@ -52,6 +52,7 @@ class Lost(NamedTuple):
 
     point: Point
     share: float
+    draft: Draft
     free: Priced
     interval: Interval | None = None
 
@@ -152,7 +153,7 @@ def _losses(
             drafts = (our.choice.draft, own.step_time_s, their.choice.draft, best.step_time_s)
             gain = paired_gain(*drafts, evidence, seed=seed)
             interval = None if gain is None else Interval(-gain.high, -gain.low)
-        losses.append(Lost(point, _share(question.objective, own, best), best, interval))
+        losses.append(Lost(point, _share(question.objective, own, best), their.choice.draft, best, interval))
     return losses
 
 

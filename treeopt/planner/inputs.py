@@ -6,15 +6,14 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
-from treeopt.acceptance.intervals import MIN_DOCUMENTS
 from treeopt.acceptance.loading import load_profile
 from treeopt.acceptance.model import expected_tokens, path_probabilities
 from treeopt.acceptance.profile import RankProfile, differs, stated
-from treeopt.acceptance.replay import ALL_POSITIONS_FLATTER
 from treeopt.acceptance.rules import APPROXIMATE_RULES, GREEDY
 from treeopt.acceptance.traffic import Part, Traffic
+from treeopt.answer import Note
 from treeopt.cost import (
     Hardware,
     ModelShape,
@@ -22,15 +21,25 @@ from treeopt.cost import (
     load_model,
     parse_drafter,
 )
-from treeopt.cost.drafter import PRICED_AS
 from treeopt.cost.hardware import hardware_document
 from treeopt.cost.kernels.experts import MAX_SKEW
 from treeopt.cost.model_file import model_document, model_from
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.step_table import TableStep
 from treeopt.errors import InputError
-from treeopt.files.shipped import DEFAULT_RANKS, locate
-from treeopt.plan.plan import Plan, Source
+from treeopt.files.shipped import Located, locate
+from treeopt.plan.plan import Plan
+from treeopt.plan.sources import (
+    CostSource,
+    DrafterSource,
+    HardwareSource,
+    ModelSource,
+    RanksPart,
+    RanksSource,
+    Source,
+    Sources,
+)
+from treeopt.planner.evidence_notes import evidence_notes
 from treeopt.planner.names import Names
 from treeopt.tree import DraftTree
 
@@ -44,14 +53,11 @@ class Inputs:
 
     names: Names
     evidence: Traffic
-    ranks_source: Source
+    sources: Sources
     hardware: Hardware
-    hardware_source: Source
     model: ModelShape
-    model_source: Source
     kernels: ModelStep
     cost: StepCost
-    cost_source: Source | None = None
     cost_findings: tuple[str, ...] = ()
 
     @property
@@ -59,56 +65,44 @@ class Inputs:
         """The files that a result must not be written over."""
         traces = [file for part in self.evidence.parts for file in part.profile.files]
         named = [item.rpartition("=")[0] or item for item in self.names.ranks.split(",")]
-        tables = [] if self.names.cost is None else [self.names.cost]
+        tables = [self.names.cost] if isinstance(self.names.cost, str) else []
         return [*traces, *map(Path, (*named, self.names.hardware, self.names.model, *tables))]
 
     @property
     def rule(self) -> str:
-        """The verification rule that the evidence was measured under; greedy where it does not say."""
-        return next(iter(stated([part.profile for part in self.evidence.parts], "rule")), GREEDY)
+        """The verification rule that was asked for, else that of the evidence; greedy where neither says."""
+        measured = stated([part.profile for part in self.evidence.parts], "rule")
+        return self.names.rule or next(iter(measured), GREEDY)
 
-    def notes(self, batch: int, context: int, nodes: int = 1) -> list[str]:
+    def notes(self, batch: int, context: int, nodes: int = 1) -> list[Note]:
         """What a reader of any number made from these inputs, up to these sizes, must know."""
-        found = []
-        for part in self.evidence.parts:
-            if part.profile.name == DEFAULT_RANKS:
-                found.append(f"ranks are {part.profile.note}; measure yours and pass --ranks")
-            elif part.profile.note:
-                found.append(f"ranks {part.name}: {part.profile.note}")
-            recorded, ours = part.profile.conditions.drafter, self.kernels.drafter.kind
-            theirs = PRICED_AS.get((recorded or "").partition(":")[0], ours)
-            if theirs != ours:
-                found.append(
-                    f"ranks {part.name} are of the drafter {recorded}, the step is priced with "
-                    f"{ours}: pass --drafter {'model:NAME' if theirs == 'model' else theirs}"
-                )
-            if part.trace is None and part.profile.conditions.sampling == "all-positions":
-                found.append(
-                    f"ranks {part.name}: {ALL_POSITIONS_FLATTER}, and without documents, so that the interval "
-                    "is several times too narrow; give a trace with doc_id and pos"
-                )
-            if part.trace is not None and part.trace.documents < MIN_DOCUMENTS:
-                found.append(f"ranks {part.name}: {part.trace.documents} documents are too few for an interval")
+        found = evidence_notes(self.evidence.parts, self.names, self.kernels.drafter.kind, context)
         if self.rule in APPROXIMATE_RULES:
-            found.append(f"the ranks were measured under {self.rule} acceptance, which changes what the model says")
+            found.append(Note.warning(f"{self.rule} acceptance changes what the model says"))
         if self.model.note:
-            found.append(f"model {self.model.name}: {self.model.note}")
+            found.append(Note.note(f"model {self.model.name}: {self.model.note}"))
         need = self.kernels.memory_bytes + batch * self.kernels.kv_bytes(context)
         if need > self.hardware.memory_bytes:
             have = self.hardware.memory_bytes / 1e9
             found.append(
-                f"weights and KV of batch {batch} at context {context} need {need / 1e9:,.0f} GB per GPU, "
-                f"{self.hardware.name} has {have:.0f} GB"
+                Note.error(
+                    f"weights and KV of batch {batch} at context {context} need {need / 1e9:,.0f} GB per GPU, "
+                    f"{self.hardware.name} has {have:.0f} GB"
+                )
             )
         if isinstance(self.cost, TableStep):
-            found += [*self.cost_findings, *self.cost.notes(batch=batch, nodes=nodes, context=context)]
+            of_table = [*self.cost_findings, *self.cost.notes(batch=batch, nodes=nodes, context=context)]
+            found += map(Note.note, of_table)
         served = self.kernels.engine.evidence
         if served is not None and served.drafter != self.kernels.drafter.kind:
             found.append(
-                f"engine constants were fitted to served steps with the drafter {served.drafter}, not with "
-                f"{self.kernels.drafter.kind}"
+                Note.warning(
+                    f"engine constants were fitted to served steps with the drafter {served.drafter}, not with "
+                    f"{self.kernels.drafter.kind}"
+                )
             )
-        return found + self.kernels.notes(batch=batch, nodes=nodes, context=context)
+        of_kernels = self.kernels.notes(batch=batch, nodes=nodes, context=context)
+        return found + [(Note.warning if text.startswith("implausible") else Note.note)(text) for text in of_kernels]
 
 
 def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
@@ -118,7 +112,7 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
         InputError: an unknown name, an unreadable file, or a contradiction in one.
     """
     hardware_at, model_at = locate("hardware", names.hardware), locate("models", names.model)
-    evidence, ranks_source = load_evidence(names.ranks, confidence=confidence)
+    evidence, ranks = load_evidence(names.ranks, confidence=confidence)
     # Read once, so that the hash is of what was used: a pipe has nothing to give a second time.
     hardware_file, model_file = hardware_document(hardware_at.path), model_document(model_at.path)
     hardware = Hardware.from_document(hardware_file)
@@ -134,39 +128,76 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
         tp=names.tp,
         engine=engine,
     )
-    ridge = float(f"{kernels.ridge_tokens:.6g}")
-    table = None if names.cost is None else _cost_table(names.cost).at_lengths(_chain_lengths(evidence))
+    priced = _priced(names.cost, kernels, evidence)
     return Inputs(
         names=names,
         evidence=evidence,
-        ranks_source=ranks_source,
+        sources=Sources(
+            ranks=ranks,
+            hardware=HardwareSource(
+                name=hardware.name,
+                file=_file(hardware_at),
+                sha256=hardware_file.sha256,
+                source=hardware.source,
+                ridge_tokens=float(f"{kernels.ridge_tokens:.6g}"),
+                capture_tokens=names.capture_tokens,
+                capture_limit=names.capture_limit,
+            ),
+            model=ModelSource(
+                name=model.name,
+                file=_file(model_at),
+                sha256=model_file.sha256,
+                dtype=names.dtype or model.dtype,
+                tp=names.tp,
+                kv_dtype=names.kv_dtype,
+                expert_skew=names.expert_skew,
+                expert_correlation=names.expert_correlation,
+            ),
+            drafter=_drafter_source(names.drafter),
+            cost=priced.source,
+        ),
         hardware=hardware,
-        hardware_source=Source(
-            name=hardware.name,
-            reference=hardware_at.reference,
-            sha256=hardware_file.sha256,
-            facts=(
-                ("source", hardware.source),
-                ("ridge_tokens", ridge),
-                *_given(names, "capture_tokens", "capture_limit"),
-            ),
-        ),
         model=model,
-        model_source=Source(
-            name=model.name,
-            reference=model_at.reference,
-            sha256=model_file.sha256,
-            facts=(
-                ("dtype", names.dtype or model.dtype),
-                ("tp", names.tp),
-                *_given(names, "kv_dtype", "expert_skew", "expert_correlation"),
-            ),
-        ),
         kernels=kernels,
-        cost=kernels if table is None else table.step(carried_by=kernels),
-        cost_source=None if table is None else Source(name=table.name, reference=str(names.cost), sha256=table.sha256),
-        cost_findings=() if table is None else table.findings,
+        cost=priced.cost,
+        cost_findings=priced.findings,
     )
+
+
+class _Priced(NamedTuple):
+    """What prices the step, and where it is from if that is not the hardware's kernels."""
+
+    cost: StepCost
+    source: CostSource | None = None
+    findings: tuple[str, ...] = ()
+
+
+def _priced(cost: str | StepCost | None, kernels: ModelStep, evidence: Traffic) -> _Priced:
+    if cost is None:
+        return _Priced(kernels)
+    if not isinstance(cost, str):
+        return _Priced(cost, CostSource(name=type(cost).__name__, sha256=""))
+    table = _cost_table(cost).at_lengths(_chain_lengths(evidence))
+    source = CostSource(name=table.name, file=cost, sha256=table.sha256)
+    return _Priced(table.step(carried_by=kernels), source, table.findings)
+
+
+def _file(located: Located) -> str | None:
+    return None if located.shipped else located.reference
+
+
+def _drafter_source(text: str) -> DrafterSource:
+    """The drafter's kind, and the file of its model where one was named."""
+    kind, _, name = text.partition(":")
+    if not name:
+        return DrafterSource(kind=kind)
+    return DrafterSource(kind=text) if locate("models", name).shipped else DrafterSource(kind=kind, file=name)
+
+
+def _cost_table(name: str) -> CostTable:
+    from treeopt.cost.tables.loading import load_cost_table  # imports all readers of step times
+
+    return load_cost_table(Path(name))
 
 
 def _chain_lengths(evidence: Traffic) -> Callable[[int], float]:
@@ -180,27 +211,13 @@ def _chain_lengths(evidence: Traffic) -> Callable[[int], float]:
     return tokens_per_step
 
 
-def _cost_table(name: str) -> CostTable:
-    from treeopt.cost.tables.loading import load_cost_table  # imports all readers of step times
-
-    return load_cost_table(Path(name))
-
-
-def _given(names: Names, *options: str) -> list[tuple[str, Any]]:
-    """The options that the user gave, as a plan records them."""
-    values = [(option, getattr(names, option)) for option in options]
-    return [
-        (option, list(value) if isinstance(value, tuple) else value) for option, value in values if value is not None
-    ]
-
-
 def _routed(model: ModelShape, names: Names) -> ModelShape:
     """The model with the routing that was asked for."""
     skew, correlation = names.expert_skew, names.expert_correlation
     if skew is None and correlation is None:
         return model
     if model.experts is None:
-        raise InputError(f"{model.name} has no experts to be routed", hint="leave the skew and correlation out")
+        raise InputError(f"{model.name} has no experts to be skewed", hint="leave the skew and correlation out")
     if skew is not None and not 0.0 <= skew <= MAX_SKEW:
         raise InputError(f"an expert skew of {skew:g} is out of range", hint=f"give 0 (balanced) to {MAX_SKEW:g}")
     if correlation is not None and not 0.0 <= correlation <= 1.0:
@@ -213,7 +230,7 @@ def _routed(model: ModelShape, names: Names) -> ModelShape:
     return replace(model, experts=experts)
 
 
-def load_evidence(text: str, *, confidence: bool = False) -> tuple[Traffic, Source]:
+def load_evidence(text: str, *, confidence: bool = False) -> tuple[Traffic, RanksSource]:
     """A rank profile by name or file, or a mixture of several: `code.npz=0.3,chat.npz=0.7`, shares of the drafts.
 
     Raises:
@@ -221,18 +238,7 @@ def load_evidence(text: str, *, confidence: bool = False) -> tuple[Traffic, Sour
             different rules.
     """
     if "=" not in text or Path(text).exists():
-        located = locate("ranks", text)
-        profile = load_profile(located.path, keep=True, confidence=confidence)
-        facts: dict[str, Any] = {
-            "evidence": profile.kind,
-            "positions": None if (n := profile.evidence.trials) is None else round(n),
-        }
-        facts |= {"documents": profile.documents or None, "temperature": profile.conditions.temperature}
-        facts["sampling"] = "draft-starts" if profile.trace is not None else profile.conditions.sampling
-        source = Source(
-            name=profile.name, reference=located.reference, sha256=profile.sha256, facts=tuple(facts.items())
-        )
-        return Traffic(parts=(_part(profile, 1.0),)), source
+        return _one_profile(text, confidence)
     shares = [_share(item) for item in text.split(",")]
     if abs(sum(share for _, share in shares) - 1.0) > 1e-6:
         total = sum(share for _, share in shares)
@@ -241,14 +247,44 @@ def load_evidence(text: str, *, confidence: bool = False) -> tuple[Traffic, Sour
         )
     if len({name for name, _ in shares}) != len(shares):
         raise InputError(f"'{text}' names a profile twice", hint="add its shares")
-    profiles = [load_profile(locate("ranks", name).path, keep=True, confidence=confidence) for name, _ in shares]
+    located = [locate("ranks", name) for name, _ in shares]
+    profiles = [load_profile(at.path, keep=True, confidence=confidence) for at in located]
     rules = stated(profiles, "rule")
     if len(rules) > 1:
         raise differs("rule", rules, hint="mix what ran alike: a plan is for one rule")
     parts = tuple(_part(profile, share) for profile, (_, share) in zip(profiles, shares, strict=True))
+    evidence = Traffic(parts=parts)
     combined = hashlib.sha256("".join(part.profile.sha256 for part in parts).encode()).hexdigest()
-    kinds = " + ".join(dict.fromkeys(part.profile.kind for part in parts))
-    return Traffic(parts=parts), Source(name=text, reference=text, sha256=combined, facts=(("evidence", kinds),))
+    return evidence, RanksSource(
+        name=text,
+        sha256=combined,
+        evidence=" + ".join(dict.fromkeys(part.profile.kind for part in parts)),
+        depth=evidence.all_positions.depth,
+        ranks=evidence.all_positions.ranks,
+        parts=tuple(
+            RanksPart(name=at.reference, file=_file(at), share=share)
+            for at, (_, share) in zip(located, shares, strict=True)
+        ),
+    )
+
+
+def _one_profile(text: str, confidence: bool) -> tuple[Traffic, RanksSource]:
+    located = locate("ranks", text)
+    profile = load_profile(located.path, keep=True, confidence=confidence)
+    evidence, trials = Traffic(parts=(_part(profile, 1.0),)), profile.evidence.trials
+    return evidence, RanksSource(
+        name=profile.name,
+        file=_file(located),
+        sha256=profile.sha256,
+        evidence=profile.kind,
+        depth=evidence.all_positions.depth,
+        ranks=evidence.all_positions.ranks,
+        positions=None if trials is None else round(trials),
+        documents=profile.documents or None,
+        drafter=profile.conditions.drafter,
+        temperature=profile.conditions.temperature,
+        sampling="draft-starts" if profile.trace is not None else profile.conditions.sampling,
+    )
 
 
 def _share(item: str) -> tuple[str, float]:
@@ -274,33 +310,40 @@ def inputs_of(plan: Plan, *, ranks: str | None = None, confidence: bool = False)
     Raises:
         InputError: one of them is gone, or has changed since.
     """
-    model_facts, hardware_facts = dict(plan.model.facts), dict(plan.hardware.facts)
-    captures = hardware_facts.get("capture_tokens")
+    of = plan.sources
+    if of.cost is not None and not of.cost.file:
+        raise InputError(
+            f"the plan's step times are those of the program that made it ({of.cost.name})",
+            hint="ask that program, or search again with --cost FILE",
+        )
     inputs = load_inputs(
         Names(
-            ranks=ranks or plan.ranks.reference,
-            hardware=plan.hardware.reference,
-            model=plan.model.reference,
-            drafter=plan.drafter,
-            dtype=str(model_facts.get("dtype", "bf16")),
-            tp=int(model_facts.get("tp", 1)),
-            capture_tokens=None if captures is None else tuple(captures),
-            capture_limit=hardware_facts.get("capture_limit"),
-            kv_dtype=model_facts.get("kv_dtype"),
-            expert_skew=model_facts.get("expert_skew"),
-            expert_correlation=model_facts.get("expert_correlation"),
-            cost=None if plan.cost is None else plan.cost.reference,
+            ranks=ranks or of.ranks.reference,
+            hardware=of.hardware.reference,
+            model=of.model.reference,
+            drafter=of.drafter.reference,
+            dtype=of.model.dtype,
+            tp=of.model.tp,
+            capture_tokens=of.hardware.capture_tokens,
+            capture_limit=of.hardware.capture_limit,
+            kv_dtype=of.model.kv_dtype,
+            expert_skew=of.model.expert_skew,
+            expert_correlation=of.model.expert_correlation,
+            cost=None if of.cost is None else of.cost.reference,
+            temperature=plan.verification.temperature,
+            rule=plan.verification.rule,
         ),
         confidence=confidence or any(bucket.dynamic for bucket in plan.buckets),
     )
+    now = inputs.sources
     pairs: tuple[tuple[str, Source | None, Source | None], ...] = (
-        ("ranks", plan.ranks, inputs.ranks_source),
-        ("hardware", plan.hardware, inputs.hardware_source),
-        ("models", plan.model, inputs.model_source),
-        ("cost", plan.cost, inputs.cost_source),
+        ("ranks", of.ranks, now.ranks),
+        ("hardware", of.hardware, now.hardware),
+        ("models", of.model, now.model),
+        ("cost", of.cost, now.cost),
     )
-    for kind, then, now in pairs:
-        if then is not None and now is not None and then.sha256 != now.sha256:
+    for kind, then, today in pairs:
+        if then is not None and today is not None and then.sha256 != today.sha256:
             raise InputError(
                 f"{then.reference} ({kind}) has changed since the plan was made",
                 hint="search again, so that plan and evidence agree",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from treeopt.files.shipped import DEFAULT_RANKS
+
+if TYPE_CHECKING:
+    from treeopt.cost.step_cost import StepCost
 
 DEFAULT_HARDWARE: Final = "h100-sxm-vllm-0.24"
 DEFAULT_MODEL: Final = "llama-3.1-8b"
@@ -16,9 +19,10 @@ class Names:
     """The inputs as the user gives them: shipped names or files.
 
     `capture_tokens` and `capture_limit` replace the sizes, in tokens per step, that the hardware profile says graphs
-    are captured for; `expert_skew` and `expert_correlation` replace the model's (`Experts`); `dtype` and `kv_dtype`
-    those of its checkpoint. `cost` is a table of step times that counts where it reaches; the model of the hardware
-    carries it on.
+    are captured for; `expert_skew` and `expert_correlation` replace the model's (`Experts`), `dtype` and `kv_dtype` those
+    of its checkpoint. `cost` is a table of step times that counts where it reaches, carried on by the model of the
+    hardware, or a cost of the caller's own. `temperature` and `rule` are those that will be served, where the evidence
+    may be of others.
     """
 
     ranks: str = DEFAULT_RANKS
@@ -32,4 +36,6 @@ class Names:
     capture_limit: int | None = None
     expert_skew: float | None = None
     expert_correlation: float | None = None
-    cost: str | None = None
+    cost: str | StepCost | None = None
+    temperature: float | None = None
+    rule: str | None = None

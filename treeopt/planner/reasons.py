@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol, runtime_checkable
 
+from treeopt.answer import Note
 from treeopt.cost import break_even_batch
 from treeopt.cost.step_cost import StepCost
-from treeopt.draft_family import ANY_TREE, Chains
-from treeopt.plan.bucket import CostSensitivity
+from treeopt.draft_family import Chains
+from treeopt.plan.sources import RanksSource
+from treeopt.solve.bucket import CostSensitivity, Optimality
 from treeopt.solve.buckets import batches_in_words
 from treeopt.solve.fixed_point import Settled
 from treeopt.solve.problem import TIE, Objective
@@ -102,30 +104,25 @@ def cliffs(settled: Sequence[Settled], cost: StepCost) -> list[str]:
     return notes[:_NAMED] + more
 
 
-def furthest(notes: Iterable[str]) -> list[str]:
+def furthest(notes: Iterable[Note]) -> list[Note]:
     """The notes, of those that differ in nothing but numbers the one with the largest."""
-    found: dict[str, tuple[list[float], str]] = {}
+    found: dict[str, tuple[list[float], Note]] = {}
     for note in notes:
-        numbers = [float(number.replace(",", "")) for number in _NUMBER.findall(note)]
-        kind = _NUMBER.sub("", note)
-        found[kind] = max(found.get(kind, (numbers, note)), (numbers, note))
+        numbers = [float(number.replace(",", "")) for number in _NUMBER.findall(note.text)]
+        kind = _NUMBER.sub("", note.text)
+        found[kind] = max(found.get(kind, (numbers, note)), (numbers, note), key=lambda pair: pair[0])
     return [note for _, note in found.values()]
 
 
-def optimality(settled: Settled) -> str:
-    """Whether the choice is the best one, or by how much another could be better."""
+def optimality(settled: Settled) -> Optimality:
+    """Whether the search found the best draft, and by how much any other could be better than the chosen one."""
     choice = settled.choice
-    more = "faster by more" if choice.meets_limit else "quicker per token by more"
-    among = "" if settled.question.family == ANY_TREE else " within the engine's limits"
+    gap = choice.gap
     if len(settled.question.ends) > 1 and choice.sharing_loss > TIE:
-        gain = (1.0 + choice.gap) / (1.0 - choice.sharing_loss) - 1.0
-        return f"gap {gain:.2%}: at neither end of the range is another tree{among} {more}"
-    if choice.gap == 0.0:
-        return f"exact{among}"
-    bound = "bounded by the best E of each size at its narrowest"
-    if settled.question.time_limit.max_p99_s is not None:
-        bound += " and by the mean of its time per token"
-    return f"gap {choice.gap:.2%}: no tree is {more}, {bound}"
+        gap = (1.0 + gap) / (1.0 - choice.sharing_loss) - 1.0
+    if choice.runner_up is not None:  # passed over as a tie, or as what the evidence cannot tell
+        gap = max(gap, (1.0 + choice.gap) * (1.0 - choice.runner_up.loss) - 1.0)
+    return Optimality(exact=choice.gap == 0.0, gap=gap)
 
 
 def over_limit(settled: Settled) -> list[str]:
@@ -159,49 +156,86 @@ def misjudged(sensitivity: CostSensitivity | None) -> list[str]:
     ]
 
 
-def reason(settled: Settled, ridge_tokens: float, depth: int, *, one_for_all: bool) -> list[str]:
-    """Why this tree, in one sentence or two, with the next step where there is one.
+def reason(
+    settled: Settled, ridge_tokens: float, ranks: RanksSource, *, plain_known: bool, one_for_all: bool
+) -> list[str]:
+    """Why this draft, in a few sentences, with the next step where there is one.
 
-    `one_for_all`: the engine has one setting, so more batch sizes in the list would not help.
+    Args:
+        settled: the answer.
+        ridge_tokens: tokens per step at which weights and arithmetic take equally long.
+        ranks: how far the evidence reaches.
+        plain_known: whether plain decoding has a time of its own to judge by.
+        one_for_all: the engine has one setting, so more batch sizes in the list would not help.
     """
     choice, question = settled.choice, settled.question
-    best, plain, shared = choice.best, choice.plain, len(question.ends) > 1
     if not choice.speculate:
-        return [_why_not(choice)]
+        return [_why_not(choice, ranks)]
+    parts = [_price(choice, ridge_tokens) if plain_known else _no_plain(choice)]
+    if plain_known:
+        parts += _slower(settled, one_for_all)
+    largest = max(choice.best.nodes, choice.runner_up.option.nodes if choice.runner_up else 1)
+    if largest == question.limits.max_nodes:
+        parts.append(f"the cap --max-nodes {question.limits.max_nodes} binds: a larger tree may gain more")
+    parts += _passed_over(settled)
+    parts += _shared(settled, one_for_all)
+    if choice.best.depth == ranks.depth and question.limits.max_depth != ranks.depth:
+        parts.append(f"the evidence ends at depth {ranks.depth}: a deeper tree may gain more")
+    return [*parts, *_chain(settled, ranks)]
+
+
+def _price(choice: Choice, ridge_tokens: float) -> str:
+    best = choice.best
     side = "under" if choice.tokens_per_step <= ridge_tokens else "over"
-    parts = [
-        f"{choice.tokens_per_step} tokens per step, {side} the ridge of {ridge_tokens:.0f} ({best.nodes} nodes stay "
-        f"under it up to batch {break_even_batch(ridge_tokens, best.nodes)}): the step takes "
+    return (
+        f"{choice.tokens_per_step} verified tokens per step, {side} the ridge of {ridge_tokens:.0f} ({best.nodes} "
+        f"nodes stay under it up to batch {break_even_batch(ridge_tokens, best.nodes)}): the step takes "
         f"{choice.break_even_tokens:.2f}x a plain one and yields {best.expected_tokens:.2f} tokens"
-    ]
-    if question.objective is Objective.LENGTH and best.tokens_per_s < plain.tokens_per_s:
+    )
+
+
+def _no_plain(choice: Choice) -> str:
+    return (
+        f"the fastest of what was measured; plain decoding was not measured at batch {choice.batch_max}, so whether "
+        "speculation pays is not known: run it without speculation (K = 0)"
+    )
+
+
+def _slower(settled: Settled, one_for_all: bool) -> list[str]:
+    """That plain decoding is faster at all of the range, or at its small end."""
+    choice, parts = settled.choice, []
+    if settled.question.objective is Objective.LENGTH and choice.best.tokens_per_s < choice.plain.tokens_per_s:
         parts.append("plain decoding is faster here: use --objective throughput to let it win")
     if choice.speedup_at_min < 1.0 <= choice.speedup:
         parts.append(
             f"at batch {choice.batch_min} it is slower than plain decoding ({choice.speedup_at_min:.2f}x)"
             + ("" if one_for_all else ": list more batch sizes")
         )
-    largest = max(best.nodes, choice.runner_up.option.nodes if choice.runner_up else 1)
-    if largest == question.limits.max_nodes:
-        parts.append(f"the cap --max-nodes {question.limits.max_nodes} binds: a larger tree may gain more")
-    parts += _passed_over(settled)
-    if shared and choice.sharing_loss > question.sharing.max_loss and one_for_all:
-        parts.append(f"one setting serves all: an end of the range loses {choice.sharing_loss:.1%} to its own best one")
-    elif shared and choice.sharing_loss > question.sharing.max_loss:
-        parts.append(
-            f"an end of this range loses {choice.sharing_loss:.1%} against its own best: list more batch sizes"
-            + (" or contexts" if question.context_min < question.context else "")
-        )
-    if choice.best.depth == depth and question.limits.max_depth != depth:
-        parts.append(f"the evidence ends at depth {depth}: a deeper tree may gain more")
-    chain_loss = 1.0 - choice.chain.tokens_per_s / best.tokens_per_s
-    if isinstance(question.family, Chains):
-        return parts
-    if question.objective is Objective.THROUGHPUT and choice.chain.nodes == best.nodes:
-        parts.append("the best tree is a chain")
-    elif 0.0 <= chain_loss < 0.03:
-        parts.append(f"a chain of {choice.chain.depth} loses only {chain_loss:.1%}")
     return parts
+
+
+def _shared(settled: Settled, one_for_all: bool) -> list[str]:
+    """That an end of the range would do better alone, if by more than was allowed."""
+    question, loss = settled.question, settled.choice.sharing_loss
+    if len(question.ends) == 1 or loss <= question.sharing.max_loss:
+        return []
+    if one_for_all:
+        return [f"one setting serves all: an end of the range loses {loss:.1%} to its own best one"]
+    contexts = " or contexts" if question.context_min < question.context else ""
+    return [f"an end of this range loses {loss:.1%} against its own best: list more batch sizes{contexts}"]
+
+
+def _chain(settled: Settled, ranks: RanksSource) -> list[str]:
+    """How the best chain compares, where a tree was possible at all."""
+    choice, question = settled.choice, settled.question
+    if isinstance(question.family, Chains):
+        return []
+    if not ranks.knows_widths:
+        return ["whether a tree would gain more is not known: no widths in the ranks"]
+    if choice.dynamic is None and choice.tree.is_chain:
+        return ["the best tree is a chain"] if question.objective is Objective.THROUGHPUT else []
+    chain_loss = 1.0 - choice.chain.tokens_per_s / choice.best.tokens_per_s
+    return [f"a chain of {choice.chain.depth} loses only {chain_loss:.1%}"] if 0.0 <= chain_loss < 0.03 else []
 
 
 def _passed_over(settled: Settled) -> list[str]:
@@ -219,15 +253,16 @@ def _passed_over(settled: Settled) -> list[str]:
     return [f"{other} would gain {gain:.1%}, " + ("a tie" if gain <= TIE else "which this evidence cannot tell")]
 
 
-def _why_not(choice: Choice) -> str:
+def _why_not(choice: Choice, ranks: RanksSource) -> str:
     other = choice.runner_up.option if choice.runner_up else choice.chain
     if other.nodes == 1:
         return "the limits leave no tree to verify"
+    best = f"the best tree ({other.nodes} nodes)" if ranks.knows_widths else f"the best chain (K = {other.depth})"
     needed = other.step_time_s / choice.plain.step_time_s
     if other.expected_tokens > needed:
         gain = other.tokens_per_s / choice.plain.tokens_per_s - 1.0
-        return f"do not speculate: the best tree ({other.nodes} nodes) gains only {gain:.2%}, less than the tie margin"
+        return f"do not speculate: {best} gains only {gain:.2%}, less than the tie margin"
     return (
-        f"do not speculate: the best tree ({other.nodes} nodes) must yield {needed:.2f} tokens per step to pay "
+        f"do not speculate: {best} must yield {needed:.2f} tokens per step to pay "
         f"and yields {other.expected_tokens:.2f}"
     )

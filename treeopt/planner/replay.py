@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from treeopt.acceptance.dynamic import dynamic_gain
 from treeopt.acceptance.dynamic_trace import TraceValues
@@ -12,51 +13,63 @@ from treeopt.acceptance.intervals import tokens_interval
 from treeopt.acceptance.loading import read_trace
 from treeopt.acceptance.replay import Replay, replay
 from treeopt.acceptance.trace import Trace
+from treeopt.answer import Estimate, Span
 from treeopt.draft_family import Draft, DynamicTree
 from treeopt.errors import InputError
 from treeopt.files.documents import read_document
+from treeopt.files.typed import Count, NotNegative, Whole
 from treeopt.plan.reading import is_plan, parse_plan, parse_tree
+from treeopt.planner.make import estimate
 from treeopt.tree import DraftTree
 
 
 @dataclass(frozen=True, kw_only=True)
 class Replayed:
-    """One tree on the trace: tokens per step with its 95 % interval (None with too few documents).
+    """One draft on the trace: the acceptance length that a decoder got, with its 95 % interval.
 
-    `predicted` is what the plan said, None for a bare tree; `difference` is (predicted - replayed) / replayed.
-    `dynamic_gain` is the share that a tree of as many nodes, chosen anew in every step by the drafter's confidence
-    (EAGLE-2's rule), is estimated to gain, `dynamic_upper` the most that it can (see `treeopt.acceptance.dynamic`).
+    `batch` and `context` are those of a plan's bucket, None for a bare tree, as is `predicted`, what the plan said;
+    `difference` is (predicted - replayed) / replayed. `all_positions` is the acceptance length of a draft at every
+    position. `dynamic_gain` is the share that a tree of as many nodes, chosen anew in every step by the drafter's
+    confidence (EAGLE-2's rule), is estimated to gain, `dynamic_upper` the most that it can (see
+    `treeopt.acceptance.dynamic`).
     """
 
-    batch_min: int | None
-    batch_max: int | None
-    context_min: int | None
-    context_max: int | None
-    nodes: int
-    tokens_per_step: float
-    low: float | None
-    high: float | None
-    all_positions: float
-    steps: float
-    documents: int
-    predicted: float | None
+    WRITTEN: ClassVar[tuple[str, ...]] = (
+        *("batch", "context", "nodes", "acceptance_length", "all_positions", "steps", "documents"),
+        *("predicted", "difference", "dynamic_gain", "dynamic_upper"),
+    )
+    batch: Span | None
+    context: Span | None
+    nodes: Count
+    acceptance_length: Estimate
+    all_positions: NotNegative
+    steps: NotNegative
+    documents: Whole
+    predicted: NotNegative | None
     dynamic_gain: float | None = None
     dynamic_upper: float | None = None
 
     @property
     def difference(self) -> float | None:
-        """How far the prediction was off, as a share of the replay."""
-        return None if self.predicted is None else self.predicted / self.tokens_per_step - 1.0
+        """How far the prediction was off, as a share of the replay: 2.1 predicted and 2.0 replayed are 0.05."""
+        return None if self.predicted is None else self.predicted / self.acceptance_length.value - 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replays:
+    """A plan's or a tree's replays on one trace."""
+
+    FORMAT: ClassVar[str] = "treeopt.replay/2"
+    trace: str
+    replays: tuple[Replayed, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Case:
     draft: Draft
     tree: DraftTree
-    batch_min: int | None = None
-    batch_max: int | None = None
-    context_min: int | None = None
-    context_max: int | None = None
+    batch: Span | None = None
+    context: Span | None = None
     predicted: float | None = None
 
 
@@ -68,7 +81,7 @@ def replay_file(
     context: int | None = None,
     seed: int = 0,
     dynamic: bool = False,
-) -> list[Replayed]:
+) -> Replays:
     """Replay every tree of a plan (or those of one batch size or context), or a bare tree.
 
     With `dynamic` that rule is judged beside each tree. A plan's own dynamic trees are replayed by the trace's recorded
@@ -87,14 +100,10 @@ def replay_file(
         gain = dynamic_gain(loaded, case.tree) if dynamic else None
         rows.append(
             Replayed(
-                batch_min=case.batch_min,
-                batch_max=case.batch_max,
-                context_min=case.context_min,
-                context_max=case.context_max,
+                batch=case.batch,
+                context=case.context,
                 nodes=len(case.tree),
-                tokens_per_step=result.tokens_per_step,
-                low=None if interval is None else interval.low,
-                high=None if interval is None else interval.high,
+                acceptance_length=estimate(result.tokens_per_step, interval),
                 all_positions=result.all_position_tokens,
                 steps=result.steps_per_phase,
                 documents=loaded.documents,
@@ -103,7 +112,7 @@ def replay_file(
                 dynamic_upper=None if gain is None else gain.gain_upper,
             )
         )
-    return rows
+    return Replays(trace=str(trace), replays=tuple(rows))
 
 
 def _replayed(trace: Trace, case: _Case) -> Replay:
@@ -126,14 +135,6 @@ def _cases(path: Path, batch: int | None, context: int | None) -> list[_Case]:
     plan = plan if context is None else plan.at_context(context)
     buckets = plan.buckets if batch is None else [plan.bucket_for(batch, context.max) for context in plan.contexts]
     return [
-        _Case(
-            draft=b.draft,
-            tree=b.tree,
-            batch_min=b.batch_min,
-            batch_max=b.batch_max,
-            context_min=b.context_min,
-            context_max=b.context_max,
-            predicted=b.expected_tokens.value,
-        )
+        _Case(draft=b.draft, tree=b.tree, batch=b.batch, context=b.context, predicted=b.acceptance_length.value)
         for b in buckets
     ]

@@ -12,10 +12,11 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from treeopt.acceptance.model import PathModel, expected_tokens, path_probabilities
+from treeopt.acceptance.traffic import Traffic
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.terms import StepTerms, Term, TermError
 from treeopt.draft_family import DynamicTrees
-from treeopt.plan.bucket import CostSensitivity, Misjudged, TermSensitivity
+from treeopt.solve.bucket import CostFlip, CostSensitivity, TermSensitivity
 from treeopt.solve.problem import Objective, Point, Problem
 from treeopt.solve.result import Choice
 from treeopt.solve.scores import Space
@@ -59,7 +60,7 @@ def step_terms(cost: TermedCost, tree: DraftTree, point: Point) -> StepTerms:
     return cost.terms(batch=point.batch, nodes=len(tree), depth=tree.depth, widths=widths, context=point.context)
 
 
-def cost_sensitivity(choice: Choice, question: Problem, ranks: PathModel, cost: StepCost) -> CostSensitivity | None:
+def cost_sensitivity(choice: Choice, question: Problem, evidence: Traffic, cost: StepCost) -> CostSensitivity | None:
     """What errors of the step time would change about a choice, at its largest batch and context.
 
     None where the step time does not come in terms, and for dynamic trees. Under the objective `length` step times
@@ -68,19 +69,19 @@ def cost_sensitivity(choice: Choice, question: Problem, ranks: PathModel, cost: 
     Args:
         choice: the answer.
         question: what it answers; its limits bind here too.
-        ranks: f at the choice's draft starts.
+        evidence: the acceptance.
         cost: the price.
     """
     if not isinstance(cost, TermedCost) or isinstance(question.family, DynamicTrees):
         return None
-    point = question.ends[-1]
+    point, ranks = question.ends[-1], evidence.model_under(choice.draft)
     ours, plain = _rival(choice.tree, ranks, cost, point), _rival(PLAIN, ranks, cost, point)
     used = [term for term in Term if ours.parts[term] > 0.0 or plain.parts[term] > 0.0]
     growth = {term: ours.parts[term] - plain.parts[term] for term in used}
     found: list[TermSensitivity] = [
         TermSensitivity(name=term.value, step_s=ours.parts[term], plain_s=plain.parts[term]) for term in used
     ]
-    worst: list[Misjudged] = []
+    worst: list[CostFlip] = []
     if question.objective is Objective.THROUGHPUT:
         found, worst = _judged(found, choice, question, ranks, cost)
     return CostSensitivity(
@@ -93,7 +94,7 @@ def cost_sensitivity(choice: Choice, question: Problem, ranks: PathModel, cost: 
 
 def _judged(
     terms: list[TermSensitivity], choice: Choice, question: Problem, ranks: PathModel, cost: TermedCost
-) -> tuple[list[TermSensitivity], list[Misjudged]]:
+) -> tuple[list[TermSensitivity], list[CostFlip]]:
     """The terms with flips and regrets, and the errors that cost something."""
     point, errors = question.ends[-1], {e.term.value: e.p90 for e in cost.error_p90() if e.p90 is not None}
     other = None if choice.runner_up is None else choice.runner_up.draft
@@ -120,7 +121,7 @@ def _judged(
             off = {x: _lost(space, choice.tree, cost.scaled(Term(term.name), x)) for x in (1 + error, 1 / (1 + error))}
             factor = max(off, key=lambda x: off[x].share)
             regret = max(off[factor].share - now, 0.0)
-            misjudged.append(Misjudged(term=term.name, factor=factor, regret=regret, nodes=off[factor].nodes))
+            misjudged.append(CostFlip(term=term.name, factor=factor, regret=regret, nodes=off[factor].nodes))
         found.append(
             TermSensitivity(
                 name=term.name, step_s=term.step_s, plain_s=term.plain_s, error_p90=error, regret=regret, **flips

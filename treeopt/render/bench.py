@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
+from treeopt.answer import Estimate
 from treeopt.bench.result import BenchCell, BenchResult, Promise
-from treeopt.plan.bucket import Estimate
 from treeopt.planner.compare import Verdict
 from treeopt.render.text import Column, estimate, gain, ms, rate, tables
 
@@ -84,14 +84,14 @@ def _promise(promise: Promise) -> Text:
     measured, predicted = promise.measured, promise.predicted
     text = Text(f"batch {measured.batch}: ")
     against = "plain decoding" if measured.rival == "plain" else f"the {measured.rival}"
-    found = gain(measured.gain, measured.interval)
-    if measured.interval is None:
+    found = gain(measured.gain)
+    if not measured.gain.has_interval:
         text.append(f"{found} against {against}, too few texts or steps for an interval")
     else:
         text.append(_WORDS[measured.verdict], style="bold red" if promise.kept is False else "green")
         text.append(f" {'as' if measured.verdict is Verdict.TIE else 'than'} {against}: {found}")
-    foretold = gain(predicted.gain, predicted.interval)
-    if predicted.interval is None:
+    foretold = gain(predicted.gain)
+    if not predicted.gain.has_interval:
         return text.append(f"; predicted {foretold}, without an interval")
     return text.append(f"; predicted {_WORDS[predicted.verdict]}: {foretold}")
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from treeopt.planner.compare import Comparison, Verdict
 from treeopt.planner.replay import Replayed
-from treeopt.render.text import Column, contexts, gain, percent, plain_table, rate, tables
+from treeopt.render.text import Column, gain, percent, plain_table, rate, tables
 
 _COMPARED: Final = ("tokens/s", "plan gains", "plan is")
 _STYLES: Final = {Verdict.BETTER: "green", Verdict.TIE: "yellow", Verdict.WORSE: "red"}
@@ -26,14 +26,14 @@ def comparison_table(found: Sequence[Comparison]) -> Table:
     rows = sorted(found, key=lambda c: (c.context, c.batch))
     for i, c in enumerate(rows):
         if i == 0 or (c.context, c.batch) != (rows[i - 1].context, rows[i - 1].batch):
-            plan = (str(c.plan.nodes), f"{c.plan.expected_tokens:.3f}", rate(c.plan.tokens_per_s))
+            plan = (str(c.plan.nodes), f"{c.plan.acceptance_length.value:.3f}", rate(c.plan.tokens_per_s))
             at = f"{c.context}, {c.batch}" if several else str(c.batch)
             table.add_row(at, Text("the plan", style="bold"), *plan)
         other = (
             str(c.other.nodes),
-            f"{c.other.expected_tokens:.3f}",
+            f"{c.other.acceptance_length.value:.3f}",
             rate(c.other.tokens_per_s),
-            gain(c.gain, c.interval),
+            gain(c.gain),
         )
         table.add_row("", c.rival, *other, _verdict(c))
     return table
@@ -41,9 +41,9 @@ def comparison_table(found: Sequence[Comparison]) -> Table:
 
 def replay_table(rows: Sequence[Replayed], width: int) -> RenderableType:
     """Replayed trees, the prediction beside them."""
-    several = len({row.context_max for row in rows}) > 1
+    several = len({row.context for row in rows}) > 1
     replayed = [
-        Column(name="replayed E", cells=[f"{row.tokens_per_step:.3f}" for row in rows]),
+        Column(name="replayed E", cells=[f"{row.acceptance_length.value:.3f}" for row in rows]),
         Column(name="95 % interval", cells=[_interval(row) for row in rows]),
         Column(name="predicted", cells=["" if row.predicted is None else f"{row.predicted:.3f}" for row in rows]),
         Column(name="off by", cells=["" if row.difference is None else percent(row.difference) for row in rows]),
@@ -68,18 +68,18 @@ def replay_table(rows: Sequence[Replayed], width: int) -> RenderableType:
 
 
 def _interval(row: Replayed) -> str:
-    return "too few documents" if row.low is None or row.high is None else f"[{row.low:.3f}, {row.high:.3f}]"
+    low, high = row.acceptance_length.low, row.acceptance_length.high
+    return "too few documents" if low is None or high is None else f"[{low:.3f}, {high:.3f}]"
 
 
 def _verdict(c: Comparison) -> Text:
     """Without an interval there is a gain, but none that could be told from chance."""
-    if c.interval is None and c.gain:
+    if not c.gain.has_interval and c.gain.value:
         return Text("no interval", style="dim")
     return Text(c.verdict.value, style=_STYLES[c.verdict])
 
 
 def _replayed_at(row: Replayed, *, with_context: bool) -> str:
-    if row.batch_max is None or row.context_min is None or row.context_max is None:
+    if row.batch is None or row.context is None:
         return ""
-    batch = str(row.batch_max) if row.batch_min == row.batch_max else f"{row.batch_min}-{row.batch_max}"
-    return f"{contexts(row.context_min, row.context_max)}, {batch}" if with_context else batch
+    return f"{row.context.words}, {row.batch.words}" if with_context else row.batch.words

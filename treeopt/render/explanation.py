@@ -9,10 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from treeopt.cost.terms import ExpertVisits, Term
-from treeopt.plan.bucket import CostSensitivity
 from treeopt.planner.explain import Addition, Explanation
 from treeopt.render.plans import WIDE
 from treeopt.render.text import percent, plain_table, rate, words
+from treeopt.solve.bucket import CostSensitivity
 from treeopt.solve.problem import TIE
 
 # Longer trees show their first and last nodes.
@@ -34,7 +34,7 @@ def explanation_report(explanation: Explanation, width: int = WIDE) -> Renderabl
 
 
 def _head(e: Explanation) -> Text:
-    text = Text(f"Batch {e.point.batch}, context {e.point.context}: ", style="bold")
+    text = Text(f"Batch {e.batch}, context {e.context}: ", style="bold")
     if not e.bucket.speculate:
         return text.append("do not speculate", style="bold yellow").append(
             f": {_ms(e.plain.step_time_s)} ms per step, {rate(e.plain.tokens_per_s)} tokens/s"
@@ -42,17 +42,17 @@ def _head(e: Explanation) -> Text:
     text.append(f"{e.choice.nodes} nodes, depth {e.choice.depth}", style="bold green")
     if e.bucket.dynamic is not None:
         text.append(" (what a dynamic tree is on average confidence)", style="bold green")
-    speedup = e.choice.tokens_per_s / e.plain.tokens_per_s
+    speedup = e.choice.tokens_per_s.value / e.plain.tokens_per_s.value
     return text.append(
-        f": {e.choice.expected_tokens:.2f} tokens in {_ms(e.choice.step_time_s)} ms, {rate(e.choice.tokens_per_s)} "
-        f"tokens/s, {speedup:.2f}x plain decoding{_anew(e)}"
+        f": {e.choice.acceptance_length.value:.2f} tokens in {_ms(e.choice.step_time_s)} ms, "
+        f"{rate(e.choice.tokens_per_s)} tokens/s, {speedup:.2f}x plain decoding{_anew(e)}"
     )
 
 
 def _anew(e: Explanation) -> str:
     """What a dynamic tree yields beside the one that is explained, where that is another number."""
-    planned = e.bucket.expected_tokens.value
-    if e.bucket.dynamic is None or f"{planned:.2f}" == f"{e.choice.expected_tokens:.2f}":
+    planned = e.bucket.acceptance_length.value
+    if e.bucket.dynamic is None or f"{planned:.2f}" == f"{e.choice.acceptance_length.value:.2f}":
         return ""
     return f"; chosen anew in every step it yields {planned:.2f}, as the plan says"
 
@@ -73,8 +73,9 @@ def _nodes(e: Explanation, width: int) -> Table:
         if i > last + 1:
             table.add_row("...", style="dim")
         last = i
-        before, visits = (e.plain, e.plain_visits) if i == 0 else (e.additions[i - 1].option, e.additions[i - 1].visits)
-        gain = addition.option.tokens_per_s / before.tokens_per_s - 1.0
+        above = e.additions[i - 1]
+        before, visits = (e.plain, e.plain_experts) if i == 0 else (above.option, above.experts)
+        gain = addition.tokens_per_s / before.tokens_per_s.value - 1.0
         table.add_row(
             str(addition.option.nodes),
             ",".join(map(str, addition.path)),
@@ -102,8 +103,8 @@ def _grows(addition: Addition, before: ExpertVisits | None, *, most: int) -> str
     parts = []
     for term, seconds in named:
         visits = ""
-        if term == Term.EXPERTS and before is not None and addition.visits is not None:
-            visits = f", {before.visited:.0f} to {addition.visits.visited:.0f} of {before.experts}"
+        if term == Term.EXPERTS and before is not None and addition.experts is not None:
+            visits = f", {before.visited:.0f} to {addition.experts.visited:.0f} of {before.experts}"
         parts.append(f"{words(term)} {seconds * 1e3:+.2g}{visits}")
     return "; ".join(parts)
 
@@ -114,7 +115,7 @@ def _stops(e: Explanation) -> Text:
     if stop is None:
         text.append("The evidence has no further node.", style="not dim")
     elif stop.pays:
-        gain = stop.option.tokens_per_s / e.choice.tokens_per_s - 1.0
+        gain = stop.tokens_per_s / e.choice.tokens_per_s.value - 1.0
         text.append(f"One node more would gain {gain:.2%} here" + (", a tie." if gain <= TIE else "."), style="not dim")
     else:
         text.append(
@@ -123,8 +124,8 @@ def _stops(e: Explanation) -> Text:
             style="not dim",
         )
     free = "" if e.bucket.engine_loss is None else ", without the engine's limits,"
-    for what, option in (("In this order", e.peak), (f"For this batch alone{free}", e.best)):
-        gain = option.tokens_per_s / e.choice.tokens_per_s - 1.0
+    for what, option in (("In this order", e.peak), (f"For this batch alone{free}", e.best_here)):
+        gain = option.tokens_per_s.value / e.choice.tokens_per_s.value - 1.0
         if gain > TIE:
             size = "plain decoding" if option.nodes == 1 else f"{option.nodes} nodes, depth {option.depth},"
             text.append(f"\n{what} {size} would be fastest: {gain:+.1%}.", style="not dim")

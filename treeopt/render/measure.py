@@ -18,7 +18,7 @@ def measured_table(rows: Sequence[StepRow]) -> RenderableType:
     table = plain_table("requests", "K", "step ms", "95 % interval", "E", "tokens/s", "steps")
     for r in sorted(rows, key=lambda r: (r.batch, r.k_max, r.k)):
         k = "plain" if r.k_max == 0 else f"{r.k} of {r.k_max}"
-        interval = f"{r.low:.2f} to {r.high:.2f}"
+        interval = "not known" if r.low is None or r.high is None else f"{r.low:.2f} to {r.high:.2f}"
         table.add_row(
             str(r.batch), k, f"{r.step_ms:.2f}", interval, f"{r.accept_len:.3f}", f"{r.tokens_per_s:,.0f}", str(r.n)
         )

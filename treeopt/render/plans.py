@@ -9,10 +9,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from treeopt.plan.bucket import Alternative, Bucket, EngineLoss
 from treeopt.plan.plan import Plan
-from treeopt.render.text import contexts, estimate, loss, ms, percent, plain_table, rate, speedup, words
+from treeopt.plan.sources import FormatLoss
+from treeopt.render.text import estimate, loss, ms, percent, plain_table, rate, speedup, words
 from treeopt.render.trees import draw
+from treeopt.solve.bucket import Bucket, EngineLoss, Option
 
 # From this many columns on a terminal gets every number of a plan.
 WIDE: Final = 130
@@ -22,26 +23,32 @@ DRAWN_NODES: Final = 24
 
 def plan_heading(plan: Plan) -> Text:
     """What the plan was made from, in two lines."""
-    model, hardware, ranks = dict(plan.model.facts), dict(plan.hardware.facts), dict(plan.ranks.facts)
-    tp = f" tp {model['tp']}" if model.get("tp", 1) != 1 else ""
+    of = plan.sources
+    tp = f" tp {of.model.tp}" if of.model.tp != 1 else ""
     text = Text()
-    text.append(plan.model.name, style="bold").append(f" {model.get('dtype', '')}{tp} on ")
-    text.append(plan.hardware.name, style="bold")
-    text.append(f" ({hardware.get('source', 'unknown')}), drafter {plan.drafter}, {_contexts(plan)}\n")
-    text.append("ranks ").append(plan.ranks.name, style="bold").append(f" ({ranks.get('evidence', 'unknown')}")
-    if ranks.get("positions"):
-        text.append(f", {ranks['positions']:,.0f} positions")
-    if ranks.get("documents"):
-        text.append(f", {ranks['documents']} documents")
+    text.append(of.model.name, style="bold").append(f" {of.model.dtype}{tp} on ")
+    text.append(of.hardware.name, style="bold")
+    text.append(f" ({of.hardware.source}), drafter {of.drafter.reference}, {_contexts(plan)}\n")
+    text.append("ranks ").append(of.ranks.name, style="bold").append(f" ({of.ranks.evidence}")
+    if of.ranks.positions:
+        text.append(f", {of.ranks.positions:,.0f} positions")
+    if of.ranks.documents:
+        text.append(f", {of.ranks.documents} documents")
     text.append(")")
-    if plan.cost is not None:
-        text.append(", step times ").append(plan.cost.name, style="bold")
-    if plan.engine is not None:
-        text.append("\nfor ").append(f"{plan.engine.name} {plan.engine.version}".strip(), style="bold")
-        text.append(f" ({plan.engine.format})")
-        for other in plan.engine.formats[1:]:
-            text.append(f"; {other.format} would lose up to {other.worst_loss:.1%}, {other.mean_loss:.1%} on average")
+    if of.cost is not None:
+        text.append(", step times ").append(of.cost.name, style="bold")
+    if of.engine is not None:
+        text.append("\nfor ").append(f"{of.engine.name} {of.engine.version}".strip(), style="bold")
+        text.append(f" ({of.engine.format})")
+        for other in of.engine.formats[1:]:
+            text.append(_other_format(other))
     return text
+
+
+def _other_format(other: FormatLoss) -> str:
+    if other.worst_loss is None or other.mean_loss is None:
+        return f"; what {other.format} would lose is not known"
+    return f"; {other.format} would lose up to {other.worst_loss:.1%}, {other.mean_loss:.1%} on average"
 
 
 def _contexts(plan: Plan) -> str:
@@ -66,78 +73,84 @@ def bucket_table(plan: Plan, width: int = WIDE) -> Table:
     table = plain_table(*rows[0])
     for row in rows:
         table.add_row(*row.values())
+    if any(_ends(bucket, plan) for bucket in plan.buckets):
+        table.caption_justify = "left"
+        table.caption = (
+            f"* ends where the evidence ends, at depth {plan.sources.ranks.depth}: a deeper draft may gain "
+            "more; record deeper guesses to tell"
+        )
     return table
+
+
+def _ends(bucket: Bucket, plan: Plan) -> bool:
+    """Whether the evidence, and not the price, may have stopped the draft."""
+    return bucket.speculate and bucket.depth == plan.sources.ranks.depth and plan.limits.max_depth != bucket.depth
 
 
 def _cells(b: Bucket, plan: Plan, width: int) -> dict[str, str]:
     """One line by column."""
-    wide, several, limited = width >= WIDE, len(plan.contexts) > 1, plan.latency.limits
+    wide, several, limited = width >= WIDE, len(plan.contexts) > 1, plan.time_limit.limits
     tight = not wide and (several or limited or b.engine_loss is not None)  # no place for intervals
     yes, chain, time = b.speculate, b.best_chain, b.time_per_token
-    cells = {"context": contexts(b.context_min, b.context_max)} if several else {}
-    cells |= {"batch": b.batches, "verify": _shape(b) if yes else "nothing"}
-    cells |= {} if tight and limited else {"depth": str(b.tree.depth) if yes else ""}
-    cells["E"] = "" if not yes else f"{b.expected_tokens.value:.2f}" if tight else estimate(b.expected_tokens)
-    if b.held_out_tokens is not None:
-        cells["held-out E"] = f"{b.held_out_tokens.value:.2f}" if tight else estimate(b.held_out_tokens)
+    cells = {"context": b.context.words} if several else {}
+    cells |= {"batch": b.batches, "verify": (_shape(b) + "*" * _ends(b, plan)) if yes else "nothing"}
+    cells |= {} if tight and limited else {"depth": str(b.depth) if yes else ""}
+    cells["E"] = "" if not yes else f"{b.acceptance_length.value:.2f}" if tight else estimate(b.acceptance_length)
+    if b.held_out_length is not None:
+        cells["held-out E"] = f"{b.held_out_length.value:.2f}" if tight else estimate(b.held_out_length)
     if wide:
-        cells |= {"break-even E": f"{b.break_even_tokens:.2f}" if yes else "", "step ms": ms(b.step_time_s)}
+        known = yes and b.break_even_length is not None
+        cells |= {"break-even E": f"{b.break_even_length:.2f}" if known else "", "step ms": ms(b.step_time_s)}
     if limited and time is not None:
         cells |= {"ms/token": ms(time.mean_s), "p99": ms(time.p99_s), "limit": "met" if b.meets_limit else "exceeded"}
     cells["tokens/s"] = rate(b.tokens_per_s)
-    if tight:
-        cells["speedup"] = f"{b.speedup.value:.2f}x"
-    else:
-        cells["speedup"] = speedup(b.speedup) if yes else "do not speculate"
-    if b.engine_loss is not None:
-        cells["engine loses"] = loss(b.engine_loss.share.value)
-    if wide and b.engine_loss is not None:
-        best = b.engine_loss.unrestricted
-        cells["without it"] = f"{rate(best.tokens_per_s)} (N={best.nodes})"
+    cells["speedup"] = speedup(b.speedup) if yes or tight else "do not speculate"
+    lost = b.engine_loss
+    if lost is not None:
+        cells["engine loses"] = "not known" if lost.share is None else loss(lost.share.value)
+    if wide and lost is not None:
+        best = lost.unrestricted
+        cells["without it"] = "" if best is None else f"{rate(best.tokens_per_s)} (N={best.nodes})"
     elif wide:
-        cells["best chain"] = f"{rate(chain.tokens_per_s)} (K={chain.depth})" if chain.depth else ""
-        cells["plain"] = rate(b.plain_tokens_per_s)
+        cells["best chain"] = f"{rate(chain.tokens_per_s)} (K={chain.num_speculative_tokens})" if chain.depth else ""
+        cells["plain"] = "not known" if b.plain is None else rate(b.plain.tokens_per_s)
     return cells
 
 
 def alternatives(bucket: Bucket) -> Table:
     """The choice beside the runner-up, the best chain and plain decoding, at the bucket's largest batch."""
-    table = plain_table(f"at batch {bucket.batch_max}", "nodes", "depth", "E", "step ms", "tokens/s", "against it")
+    table = plain_table(f"at batch {bucket.batch.max}", "nodes", "depth", "E", "step ms", "tokens/s", "against it")
     chosen = "choice" if bucket.speculate else "choice: plain"
-    table.add_row(
-        Text(chosen, style="bold green"),
-        str(len(bucket.tree)),
-        str(bucket.tree.depth),
-        estimate(bucket.expected_tokens) if bucket.speculate else "1.00",
-        ms(bucket.step_time_s),
-        rate(bucket.tokens_per_s),
-        "",
-    )
-    others: list[tuple[str, Alternative | None]] = [("runner-up", bucket.runner_up), ("best chain", bucket.best_chain)]
+    E = estimate(bucket.acceptance_length) if bucket.speculate else "1.00"
+    table.add_row(Text(chosen, style="bold green"), *_sizes(bucket.choice, E), "")
+    others: list[tuple[str, Option | None]] = [("runner-up", bucket.runner_up), ("best chain", bucket.best_chain)]
     if bucket.engine_loss is not None:
         # A dynamic tree may yield more than any static one.
         free = "unrestricted" if bucket.dynamic is None else "any static tree"
         others = [(free, bucket.engine_loss.unrestricted), *others]
-    for name, option in others:
-        if option is not None and option.nodes > 1:
-            step_s = bucket.batch_max * option.expected_tokens / option.tokens_per_s
-            row = (str(option.nodes), str(option.depth), f"{option.expected_tokens:.2f}", ms(step_s))
-            table.add_row(name, *row, rate(option.tokens_per_s), percent(-option.loss))
     if bucket.speculate:
-        plain = bucket.plain_tokens_per_s
-        change = percent(plain / bucket.tokens_per_s - 1.0)
-        table.add_row("plain decoding", "1", "0", "1.00", ms(bucket.batch_max / plain), rate(plain), change)
+        others.append(("plain decoding", bucket.plain))
+    for name, option in others:
+        if option is not None and (option.nodes > 1 or name == "plain decoding"):
+            E = f"{option.acceptance_length.value:.2f}"
+            table.add_row(name, *_sizes(option, E), percent(-bucket.loss_of(option)))
     return table
 
 
+def _sizes(option: Option, E: str) -> tuple[str, ...]:
+    return (str(option.nodes), str(option.depth), E, ms(option.step_time_s), rate(option.tokens_per_s))
+
+
 def _verdict(bucket: Bucket) -> Text:
-    context = f", context {bucket.context_min}-{bucket.context_max}" if bucket.context_min < bucket.context_max else ""
+    context = f", context {bucket.context.words}" if bucket.context.min < bucket.context.max else ""
     text = Text(f"Batch {bucket.batches}{context}: ", style="bold")
     if not bucket.speculate:
         return text.append("do not speculate", style="bold yellow")
     text.append(f"verify {_words(bucket)}", style="bold green")
-    text.append(f": {estimate(bucket.expected_tokens)} tokens per step, {speedup(bucket.speedup)} plain decoding")
-    return text
+    text.append(f": {estimate(bucket.acceptance_length)} tokens per step, ")
+    if bucket.speedup is None:
+        return text.append("whether it pays is not known", style="bold yellow")
+    return text.append(f"{speedup(bucket.speedup)} plain decoding")
 
 
 def _shape(bucket: Bucket) -> str:
@@ -157,17 +170,21 @@ def _words(bucket: Bucket) -> str:
 
 def _engine_costs(bucket: Bucket, costs: EngineLoss) -> str:
     """What the engine's limits cost, in words."""
-    share, best, shared = costs.share, costs.unrestricted, bucket.batch_min < bucket.batch_max
+    share, best, worst = costs.share, costs.unrestricted, costs.worst
+    if share is None:
+        return "What the engine's limits cost is not known: no widths in the ranks."
     kind = "" if bucket.dynamic is None else "a static tree of "
     span = "" if share.low is None or share.high is None else f" [{loss(share.low)}, {loss(share.high)}]"
-    free = f"{kind}{best.nodes} nodes, depth {best.depth}" if best.nodes > 1 else "plain decoding"
+    free = "the best draft without them"
+    if best is not None:
+        free = f"{kind}{best.nodes} nodes, depth {best.depth}" if best.nodes > 1 else "plain decoding"
     words = f"The engine's limits cost {loss(share.value)}{span} here, against {free}."
     if abs(share.value) <= 0.0005:
         words = "The engine's limits cost nothing here."
     if share.value < -0.0005:
         words = f"Without the engine's limits {free} would serve this batch and others: {loss(-share.value)} less here."
-    if shared and costs.worst_share > share.value + 0.0005:
-        words += f" They cost most at batch {costs.worst_batch}: {loss(costs.worst_share)}."
+    if bucket.batch.min < bucket.batch.max and worst is not None and worst.share > share.value + 0.0005:
+        words += f" They cost most at batch {worst.batch}: {loss(worst.share)}."
     return words
 
 
@@ -183,30 +200,41 @@ def _because(bucket: Bucket) -> Text:
             text.append(
                 f" Documents differ more than steps do: 99 % of these stay within {ms(time.documents_p99_s)} ms."
             )
-    sensitivity = bucket.cost_sensitivity
+    sensitivity = bucket.sensitivity
     if sensitivity is not None:
         largest = max(sensitivity.terms, key=lambda term: term.step_s)
         share = largest.step_s / sum(term.step_s for term in sensitivity.terms)
         text.append(f"\nMost of the step: {words(largest.name)} ({share:.0%}).")
         if sensitivity.growing_term is not None:
             text.append(f" Grows most over plain decoding: {words(sensitivity.growing_term)}.")
-    if bucket.resolvable is not None:
-        text.append(
-            f"\nThese documents show differences of {bucket.resolvable:.1%} in tokens/s and more; four times as "
-        )
+    if bucket.smallest_visible_gain is not None:
+        gain = bucket.smallest_visible_gain
+        text.append(f"\nThese documents show differences of {gain:.1%} in tokens/s and more; four times as ")
         text.append("many would halve that, and the intervals.")
-    if bucket.held_out_tokens is not None:
-        off = bucket.expected_tokens.value / bucket.held_out_tokens.value - 1.0
+    if bucket.held_out_length is not None:
+        off = bucket.acceptance_length.value / bucket.held_out_length.value - 1.0
         text.append(
-            f"\nOn held-out documents: {estimate(bucket.held_out_tokens)} tokens per step ({off:+.1%} predicted)."
+            f"\nOn held-out documents: {estimate(bucket.held_out_length)} tokens per step ({off:+.1%} predicted)."
         )
     for c in bucket.categories:
         text.append(
-            f"\n{c.name} ({c.weight:.0%} of drafts): {c.expected_tokens:.2f} tokens per step; its own best tree "
+            f"\n{c.name} ({c.weight:.0%} of drafts): {c.acceptance_length:.2f} tokens per step; its own best tree "
         )
         text.append(f"would be {c.loss:.1%} faster" if c.loss >= 0.001 else "is no faster")
-    shared = bucket.batch_min < bucket.batch_max or bucket.context_min < bucket.context_max
+    shared = bucket.batch.min < bucket.batch.max or bucket.context.min < bucket.context.max
     if bucket.sharing_loss > 0.0005 and shared:
         own = "its own best" if bucket.engine_loss is None else "the best that the engine loads there"
         text.append(f"\nNeither end of this range loses more than {bucket.sharing_loss:.1%} of {own}.")
-    return text.append(f"\nOptimality: {bucket.optimality}.", style="dim")
+    return text.append(f"\nOptimality: {_optimality(bucket)}.", style="dim")
+
+
+def _optimality(bucket: Bucket) -> str:
+    exact, gap = bucket.optimality
+    among = "" if bucket.engine_loss is None else " within the engine's limits"
+    if exact and gap == 0.0:
+        return f"exact{among}"
+    faster = "faster" if bucket.meets_limit is not False else "quicker per token"
+    how = (
+        "what ties, or serves a range of batch sizes, was chosen" if exact else "the search is bounded, not exhaustive"
+    )
+    return f"no other draft{among} is {faster} by more than {gap:.2%}; {how}"

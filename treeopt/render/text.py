@@ -10,8 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from treeopt.acceptance.intervals import Interval
-from treeopt.plan.bucket import Estimate
+from treeopt.answer import Estimate
 
 _GAP = 2  # columns between two columns of a table
 
@@ -87,10 +86,11 @@ def percent(share: float) -> str:
     return f"{share + 0.0:+.1%}".replace("-0.0%", "+0.0%")
 
 
-def gain(share: float, interval: Interval | None) -> str:
+def gain(share: Estimate) -> str:
     """A share with its sign and interval."""
-    span = "" if interval is None else f" [{percent(interval.low)}, {percent(interval.high)}]"
-    return f"{percent(share)}{span}"
+    if share.low is None or share.high is None:
+        return percent(share.value)
+    return f"{percent(share.value)} [{percent(share.low)}, {percent(share.high)}]"
 
 
 def loss(share: float) -> str:
@@ -98,8 +98,10 @@ def loss(share: float) -> str:
     return f"{share:.1%}".replace("-0.0%", "0.0%")
 
 
-def speedup(factor: Estimate) -> str:
-    """A factor with its interval."""
+def speedup(factor: Estimate | None) -> str:
+    """A factor with its interval; a dash where there is nothing to compare with."""
+    if factor is None:
+        return "-"
     value, space, interval = estimate(factor).partition(" ")
     return f"{value}x{space}{interval}"
 
@@ -109,8 +111,10 @@ def ms(seconds: float) -> str:
     return f"{seconds * 1e3:.2f}"
 
 
-def rate(tokens_per_s: float) -> str:
+def rate(tokens_per_s: float | Estimate) -> str:
     """Tokens per second."""
+    if isinstance(tokens_per_s, Estimate):
+        return rate(tokens_per_s.value)
     return f"{tokens_per_s:,.0f}" if tokens_per_s >= 100 else f"{tokens_per_s:.3g}"
 
 

@@ -127,8 +127,8 @@ def load_runtime(
         tables = tables_of(bucket.tree, shape)
         buckets.append(
             BucketTables(
-                batch=Range(bucket.batch_min, bucket.batch_max),
-                context=Range(bucket.context_min, bucket.context_max),
+                batch=Range(bucket.batch.min, bucket.batch.max),
+                context=Range(bucket.context.min, bucket.context.max),
                 tree=bucket.tree,
                 shape=shape,
                 tables=tables if backend == "numpy" else _on_device(tables, device),

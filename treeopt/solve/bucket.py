@@ -119,19 +119,19 @@ class WorstLoss(NamedTuple):
 class EngineLoss:
     """What an engine's limits cost: the share of the objective lost at the bucket's largest batch, against the plan
     without them, whose draft there is `unrestricted` (its loss is below 0 where it is better), and the largest share
-    at any listed batch size of the bucket.
+    at any listed batch size of the bucket. All None where the evidence has no widths: nobody knows.
     """
 
-    share: Estimate
+    share: Estimate | None
     unrestricted: Option | None
-    worst: WorstLoss
+    worst: WorstLoss | None
 
 
 class Optimality(NamedTuple):
-    """Whether the best draft is known, and the share by which any other could at most be better than the chosen one.
+    """Whether the search found the best draft, and by which share any other could at most be better.
 
-    An exact search may choose a smaller draft within the tie margin: 9 nodes at 1,000 tokens/s where 12 reach 1,004
-    are exact with a gap of 0.004.
+    Ties and what the evidence cannot tell may choose a smaller draft than the best one found: 9 nodes at 1,000 tokens/s
+    where 12 reach 1,004 are the answer of an exact search with a gap of 0.004.
     """
 
     exact: bool
@@ -182,20 +182,20 @@ class Bucket:
     batch: Annotated[Span, Between(1)]
     context: Annotated[Span, Between(0)]
     tree: Annotated[DraftTree, Key("paths")]
-    dynamic: DynamicTree | None = None
+    dynamic: Annotated[DynamicTree, Between(1)] | None = None
     acceptance_length: Estimate
     tokens_per_s: Estimate
     speedup: Estimate | None
     break_even_length: NotNegative | None
     step_time_s: Positive
-    best_chain: Option | None
+    best_chain: Option
     plain: Option | None
     missing: tuple[str, ...] = ()
     reason: str
     optimality: Optimality
     path_probabilities: Annotated[FloatArray, Between(0.0, 1.0)]
     held_out_length: Estimate | None = None
-    time_per_token: TimePerToken | None = None
+    time_per_token: Annotated[TimePerToken, Between(1e-300)] | None = None
     meets_limit: bool | None = None
     speedup_at_min: NotNegative | None
     ridge_batch: Whole
@@ -271,6 +271,9 @@ class Bucket:
     def contradictions(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Where numbers contradict others, as keys from the bucket down, and what is wrong; nowhere as it was made."""
         f, tree = self.path_probabilities, self.tree
+        for key, span in (("batch", self.batch), ("context", self.context)):
+            if span.min > span.max:
+                yield (key,), f"from {span.min} to {span.max}: the second is below the first"
         if len(f) != len(tree):
             yield ("path_probabilities",), f"{len(f)} values for {len(tree)} nodes"
             return

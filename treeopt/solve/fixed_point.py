@@ -17,9 +17,10 @@ from treeopt.acceptance.table import DepthRanks
 from treeopt.acceptance.traffic import Traffic
 from treeopt.cost.step_cost import StepCost
 from treeopt.draft_family import Chains, Draft, DynamicTrees
+from treeopt.solve.bucket import Category
 from treeopt.solve.buckets import Sharing
 from treeopt.solve.problem import Objective, Point, Problem
-from treeopt.solve.result import Category, Choice, Priced
+from treeopt.solve.result import Choice, Priced
 from treeopt.solve.search import search, search_with_smaller
 from treeopt.solve.time_limit import TimePerToken, documents_p99, steps_needed, time_per_token
 from treeopt.tree import DraftTree
@@ -261,5 +262,5 @@ def _categories(choice: Choice, question: Problem, evidence: Traffic, cost: Step
         loss = 1.0 - rate / best.tokens_per_s
         if question.objective is Objective.LENGTH:
             loss = 1.0 - tokens / best.expected_tokens
-        found.append(Category(name=part.name, weight=part.weight, expected_tokens=tokens, loss=max(loss, 0.0)))
+        found.append(Category(name=part.name, weight=part.weight, acceptance_length=tokens, loss=max(loss, 0.0)))
     return tuple(found)

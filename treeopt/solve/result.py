@@ -83,13 +83,3 @@ class Choice:
     def tokens_per_step(self) -> int:
         """B x N."""
         return self.batch_max * self.best.nodes
-
-
-@dataclass(frozen=True, kw_only=True)
-class Category:
-    """What a bucket's tree does for one kind of traffic: its E, and the share it loses against its own best tree."""
-
-    name: str
-    weight: float
-    expected_tokens: float
-    loss: float

@@ -19,8 +19,8 @@ from treeopt.draft_family import DynamicTree
 from treeopt.errors import FileFormatError, TreeError
 from treeopt.files.documents import os_error, read_document
 from treeopt.files.npz import npz_bytes, read_npz
+from treeopt.files.typed import check_format
 from treeopt.files.writing import write_atomically
-from treeopt.plan.reading import check_format
 from treeopt.tree import MAX_PREFIX, DraftTree
 
 FORMAT: Final = "treeopt.dump/1"

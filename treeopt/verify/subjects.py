@@ -11,9 +11,9 @@ from treeopt.engines.schedule import FORMAT as SCHEDULE_FORMAT
 from treeopt.engines.schedule import BatchRange, parse_schedule
 from treeopt.errors import InputError
 from treeopt.files.documents import Document, read_document
-from treeopt.plan.bucket import Bucket
 from treeopt.plan.plan import Plan
 from treeopt.plan.reading import is_plan, parse_plan, parse_tree
+from treeopt.solve.bucket import Bucket
 from treeopt.solve.buckets import batches_in_words
 from treeopt.tree import DraftTree
 
@@ -70,7 +70,7 @@ def subjects_of(path: Path, choice: TreeSelection) -> VerifiedTrees:
     several = len(plan.contexts) > 1
     buckets = [((b.tree, b.dynamic), _name(b, several)) for b in _chosen(plan, choice)]
     return VerifiedTrees(
-        plan.rule,
+        plan.verification.rule,
         tuple(
             VerifiedTree(
                 tree=tree, where=", ".join(name for key, name in buckets if key == (tree, dynamic)), dynamic=dynamic
@@ -128,7 +128,7 @@ def _chosen(plan: Plan, choice: TreeSelection) -> list[Bucket]:
 
 def _name(bucket: Bucket, several_contexts: bool) -> str:
     batch = f"batch {bucket.batches}"
-    context = f" at context {_range(bucket.context_min, bucket.context_max)}"
+    context = f" at context {_range(bucket.context.min, bucket.context.max)}"
     # What the engine builds differs from step to step.
     dynamic = "" if bucket.dynamic is None else _AVERAGE
     return batch + (context if several_contexts else "") + dynamic
