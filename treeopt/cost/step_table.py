@@ -66,6 +66,11 @@ class TableStep:
         # By tokens alone plain steps are steps that draft.
         return isinstance(self.table, ChainTable) and self._knows_plain(batch)
 
+    def _reaches(self, batch: int) -> bool:
+        if isinstance(self.table, ChainTable):
+            return self.table.batches[0] <= batch <= self.table.batches[-1]
+        return not bool(np.isnan(self.table.seconds(np.array(batch), np.array(1), np.array(0))))
+
     def _knows_plain(self, batch: int) -> bool:
         at, one = np.array(batch), np.array(1)
         if self.carried_by is not None:
@@ -79,18 +84,18 @@ class TableStep:
         """Seconds per step for every element of the broadcast inputs, for ever where nobody knows; see `StepCost`.
 
         Raises:
-            InputError: a plain step that was not measured.
+            InputError: a batch size that the table does not reach and no model carries it to.
         """
         shape = np.broadcast_shapes(*map(np.shape, (batch, nodes, depth, context)), widths.shape[:-1])
         B, N, D = (np.broadcast_to(np.asarray(x, dtype=np.int64), shape) for x in (batch, nodes, depth))
-        for size in np.unique(B[N == 1]).tolist():
-            if not self._knows_plain(size):
-                raise InputError(
-                    f"{self.name} has no time of a plain step (K = 0) at batch {size}: no gain is known",
-                    hint=f"it has {self.table.reach()}: measure a run without speculation, or ask within that",
-                )
         if self.carried_by is not None:
             return self._carried(self.carried_by, B, N, D, widths, context)
+        for size in np.unique(B).tolist():
+            if not self._reaches(size):
+                raise InputError(
+                    f"{self.name} has no times at batch {size}",
+                    hint=f"it has {self.table.reach()}: ask within that, or let a model carry it on",
+                )
         seconds = self.table.seconds(B, N, D)
         return np.asarray(np.where(np.isnan(seconds), np.inf, seconds))
 
