@@ -81,7 +81,7 @@ def write(value: Any) -> Any:
         return write(value.tolist())
     if isinstance(value, Mapping):
         return {str(key): write(v) for key, v in value.items()}
-    if hasattr(value, "document"):  # it writes itself
+    if hasattr(value, "document") and not hasattr(type(value), "WRITTEN"):  # it writes itself
         return write(value.document())
     if dataclasses.is_dataclass(value) or hasattr(value, "_fields"):
         kind = type(value)
