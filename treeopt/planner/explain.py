@@ -149,7 +149,7 @@ class Explanation:
 
 @runtime_checkable
 class _Routed(Protocol):
-    def visits(self, tokens: int) -> ExpertVisits | None:
+    def visits(self, batch: int, nodes: int) -> ExpertVisits | None:
         """Distinct experts that a layer's tokens are expected to visit."""
 
 
@@ -181,12 +181,21 @@ def explain(plan: Plan, inputs: Inputs, *, batch: int, context: int | None = Non
         batch=batch,
         context=point.context,
         bucket=bucket,
+<<<<<<< HEAD
         choice=choice,
         plain=plain,
         plain_experts=_visits(cost, batch),
         best_here=best,
         additions=tuple(_additions(bucket.tree, traffic, plan.limits, cost, point)),
         sensitivity=cost_sensitivity(_alone(bucket, point, choice, plain, chain, runner_up), problem, traffic, cost),
+=======
+        choice=option(bucket.tree, choice.best),
+        plain=option(DraftTree(()), choice.plain),
+        plain_experts=_visits(cost, batch, 1),
+        best_here=option(alone.draft, alone.best),
+        additions=tuple(_additions(bucket.tree, ranks, plan.limits, cost, point)),
+        sensitivity=cost_sensitivity(choice, question, inputs.evidence, cost),
+>>>>>>> main
         cliff=cliff(cost, batch * bucket.nodes),
     )
 
@@ -232,7 +241,7 @@ def _additions(tree: DraftTree, traffic: Traffic, limits: Limits, cost: StepCost
             price_s=price_s,
             option=priced,
             growth=_growth(smaller, larger, cost, point),
-            experts=_visits(cost, point.batch * len(larger)),
+            experts=_visits(cost, point.batch, len(larger)),
         )
         before = priced
 
@@ -272,5 +281,5 @@ def _growth(smaller: DraftTree, larger: DraftTree, cost: StepCost, point: Point)
     return tuple(sorted((g for g in grown if g.seconds != 0.0), key=lambda g: -abs(g.seconds)))
 
 
-def _visits(cost: StepCost, tokens: int) -> ExpertVisits | None:
-    return cost.visits(tokens) if isinstance(cost, _Routed) else None
+def _visits(cost: StepCost, batch: int, nodes: int) -> ExpertVisits | None:
+    return cost.visits(batch, nodes) if isinstance(cost, _Routed) else None
