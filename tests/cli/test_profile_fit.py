@@ -84,7 +84,7 @@ def test_rows_of_two_engines_are_not_one(run, wrong, tmp_path: Path) -> None:  #
     [
         (("--select", "engine=engine-9"), ("unknown engine in the rows 'engine-9'",)),
         (("--select", "engine"), ("'engine' selects nothing",)),
-        (("--datasheet", "h100"), ("unknown hardware profile 'h100'", "did you mean h100-sxm")),
+        (("--datasheet", "h100-smx"), ("unknown hardware profile 'h100-smx'", "did you mean h100-sxm")),
     ],
 )
 def test_wrong_options(run, wrong, rows: Path, tmp_path: Path, extra: tuple[str, ...], words: tuple[str, ...]) -> None:  # type: ignore[no-untyped-def]
