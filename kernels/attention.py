@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from treeopt.kernels.cache import Cache, ContiguousCache, PagedCache
-from treeopt.kernels.config import AttentionConfig, split_dim
-from treeopt.kernels.step import Step, layout_of, prepare_step
+from treeopt.kernels.cache import Cache, ContiguousCache, PagedCache, flat
+from treeopt.kernels.chip import chip_of
+from treeopt.kernels.config import LATENT, AttentionConfig, split_dim
+from treeopt.kernels.schedule import MERGE_PIECES
+from treeopt.kernels.step import Layout, Step, layout_of, prepare_step
 from treeopt.kernels.tensors import (
     Impl,
     Taken,
@@ -22,11 +24,6 @@ from treeopt.kernels.tensors import (
     wrong,
 )
 from treeopt.kernels.trees import NodeTrees
-
-LOG2_E: Final = math.log2(math.e)
-MERGE_ELEMENTS: Final = 4096  # partial values that a program of the merge reads at once
-MERGE_PIECES: Final = 8
-VALUES_IN_KEYS: Final = ((576, 512),)  # head shapes that are compiled for one read of both
 
 
 class TreeAttention(NamedTuple):
@@ -45,6 +42,9 @@ def tree_attention(
     trees: NodeTrees | Step,
     *,
     scale: float | None = None,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
     impl: Impl = "auto",
     debug: bool = False,
 ) -> TreeAttention:
@@ -54,11 +54,14 @@ def tree_attention(
 
     Args:
         q: `[T, query heads, D]`, nodes of all requests in order; BF16, FP16 or FP32.
-        k: `[T, KV heads, D]` keys of the nodes, or None: they are in the cache, node i at position L + i.
+        k: `[T, KV heads, D]` keys of the nodes, in the dtype of q, or None: they are in the cache, node i at L + i.
         v: `[T, KV heads, Dv]` values of the nodes, None with `k`.
         cache: the committed prefixes.
         trees: the trees, or the step that `prepare_step` made of them, which all layers share.
         scale: of the scores; 1 / sqrt(D) if None.
+        window: tokens that a node sees, itself included: of its prefix and its ancestors the nearest (Mistral, Gemma).
+        softcap: scores become softcap x tanh(score / softcap) (Gemma 2).
+        sinks: `[query heads]` float32, a score without a value that joins each softmax (gpt-oss).
         impl: "triton", "torch", or "auto": Triton on CUDA, torch elsewhere; the result says which.
         debug: also check parents, lengths and pages, which waits for the device.
 
@@ -68,6 +71,11 @@ def tree_attention(
     """
     tree_rows = trees.trees if isinstance(trees, Step) else trees
     _check(q, k, v, cache, tree_rows)
+    layout = layout_of(q, cache, window)
+    if sinks is not None:
+        check_tensor("sinks", sinks, shape=(q.shape[1],), dtype=torch.float32, like=q, dense=True)
+    if softcap is not None and softcap <= 0:
+        raise wrong("softcap", f"it is {softcap}", hint="give a positive number, or None for no cap")
     if debug:
         tree_rows.check()
         extra = [len(tree) if k is None else 0 for tree in tree_rows.lists()]
@@ -77,21 +85,34 @@ def tree_attention(
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     taken = choose(impl, q)
     if taken == "torch" or q.shape[0] == 0:
-        return tree_attention_reference(q, k, v, cache, tree_rows, scale=scale)
-    step = trees if isinstance(trees, Step) else prepare_step(q, cache, trees, impl=taken)
+        return tree_attention_reference(
+            q, k, v, cache, tree_rows, scale=scale, window=window, softcap=softcap, sinks=sinks
+        )
+    step = trees if isinstance(trees, Step) else prepare_step(q, cache, trees, window=window, impl=taken)
+    _check_step(step, layout, cache)
     with on_device(q):
-        return _launch(q, k, v, cache, step, scale)
+        return _launch(q, k, v, cache, step, scale, softcap or 0.0, sinks)
 
 
 def tree_attention_reference(
-    q: Tensor, k: Tensor | None, v: Tensor | None, cache: Cache, trees: NodeTrees, *, scale: float | None = None
+    q: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
+    cache: Cache,
+    trees: NodeTrees,
+    *,
+    scale: float | None = None,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> TreeAttention:
     """`tree_attention` in plain torch: scores and weights per request, in the dtype of q, softmax in float32 at least.
 
-    With tensors in float64 it is the oracle of the tests.
+    With tensors in float64 it is an oracle of the tests.
     """
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     group, dim = q.shape[1] // cache.k.shape[2], cache.v.shape[3]
+    wide = torch.promote_types(q.dtype, torch.float32)
     out = q.new_zeros((*q.shape[:2], dim))
     lse = q.new_full(q.shape[:2], -torch.inf, dtype=torch.float32)
     offsets, lengths = trees.offsets.tolist(), cache.lengths.tolist()
@@ -100,27 +121,43 @@ def tree_attention_reference(
             continue
         mine, length = slice(offsets[request], offsets[request + 1]), lengths[request]
         stop = length + (len(tree) if k is None else 0)
-        keys, values = cache.rows(cache.k, request, stop), cache.rows(cache.v, request, stop)
+        keys = _stored(cache.rows(cache.k, request, stop), cache.k_scale, q.dtype)
+        values = _stored(cache.rows(cache.v, request, stop), cache.v_scale, q.dtype)
         if k is not None and v is not None:
             keys, values = torch.cat([keys, k[mine]]), torch.cat([values, v[mine]])
         keys, values = keys.repeat_interleave(group, 1), values.repeat_interleave(group, 1)
-        scores = torch.einsum("nhd,khd->hnk", q[mine], keys)
-        scores = scores.to(torch.promote_types(q.dtype, torch.float32)) * scale
+        scores = torch.einsum("nhd,khd->hnk", q[mine], keys).to(wide) * scale
+        if softcap is not None:
+            scores = softcap * (scores / softcap).tanh()
         # 0 times NaN is NaN: a value that is no number reaches through its score the rows that see it, and no other.
         broken = ~values.isfinite().all(-1)
         scores += torch.where(broken, torch.nan, 0.0).T[:, None]
         values = values.masked_fill(broken[..., None], 0.0)
-        scores.masked_fill_(~_step_mask(tree, length, q.device), -torch.inf)
+        scores.masked_fill_(~_step_mask(tree, length, window, q.device), -torch.inf)
+        if sinks is not None:
+            sink = sinks.to(wide)[:, None, None].expand(-1, len(tree), 1)
+            scores, values = torch.cat([scores, sink], -1), torch.cat([values, torch.zeros_like(values[:1])])
         out[mine] = torch.einsum("hnk,khd->nhd", scores.softmax(-1).to(q.dtype), values)
         lse[mine] = scores.logsumexp(-1).T.float()
     return TreeAttention(out, lse, "torch")
 
 
-def _step_mask(tree: list[int], length: int, device: object) -> Tensor:
+def _stored(rows: Tensor, scale: Tensor | None, dtype: object) -> Tensor:
+    """Cached rows as they are meant, with the scales of FP8 values."""
+    return rows.to(dtype) if scale is None else (rows.float() * scale[:, None]).to(dtype)
+
+
+def _step_mask(tree: list[int], length: int, window: int | None, device: object) -> Tensor:
+    """`[N, L + N]` what the nodes see."""
     mask = torch.eye(len(tree), dtype=torch.bool, device=device)
     for node, parent in enumerate(tree):
         if parent >= 0:
             mask[node] |= mask[parent]
+    if window is not None:
+        depth = mask.sum(1) - 1
+        mask &= depth[:, None] - depth[None, :] < window
+        position = torch.arange(length, device=device)
+        return torch.cat([length + depth[:, None] - position[None, :] < window, mask], 1)
     return torch.cat([mask.new_ones((len(tree), length)), mask], 1)
 
 
@@ -128,22 +165,98 @@ def _check(q: Tensor, k: Tensor | None, v: Tensor | None, cache: Cache, trees: N
     if not isinstance(cache, PagedCache | ContiguousCache):
         raise wrong("cache", f"it is a {type(cache).__name__}", hint="give a PagedCache or a ContiguousCache")
     nodes, (kv_heads, dim), dim_v = trees.parents.shape[0], cache.k.shape[2:], cache.v.shape[3]
-    check_tensor("q", q, shape=(nodes, "heads", dim), dtype=cache.k.dtype, like=cache.k)
+    stored = q.dtype if cache.k_scale is not None else cache.k.dtype  # FP8 caches are read into the queries' dtype
+    check_tensor("q", q, shape=(nodes, "heads", dim), dtype=stored, like=cache.k)
     if (k is None) != (v is None):
         raise wrong("k" if k is None else "v", "only one of k and v is given", hint="give both, or none")
     if k is not None:
         check_tensor("k", k, shape=(nodes, kv_heads, dim), dtype=q.dtype, like=q)
         check_tensor("v", v, shape=(nodes, kv_heads, dim_v), dtype=q.dtype, like=q)
-    layout_of(q, cache)
     if trees.requests != cache.lengths.shape[0]:
         raise wrong("trees", f"{trees.requests} trees", hint=f"the cache has {cache.lengths.shape[0]} requests")
     check_tensor("trees.parents", trees.parents, shape=(nodes,), dtype=torch.int32, like=q)
 
 
-def _launch(q: Tensor, k: Tensor | None, v: Tensor | None, cache: Cache, step: Step, scale: float) -> TreeAttention:
-    config, schedule, trees = step.config, step.schedule, step.trees
-    layout = layout_of(q, cache)
-    if config is None or schedule is None:
+def _launch(
+    q: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
+    cache: Cache,
+    step: Step,
+    scale: float,
+    softcap: float,
+    sinks: Tensor | None,
+) -> TreeAttention:
+    plan, trees, layout = step.plan, step.trees, step.layout
+    assert plan is not None
+    config, schedule = plan.config, plan.schedule
+    in_k = _values_in_keys(cache.k, cache.v) and (k is None or _values_in_keys(k, v))
+    if layout.shape in LATENT and not in_k:
+        raise wrong("v", "it is not a part of k", hint="latent values are views of the keys: k[..., :512]")
+    out = torch.empty((*q.shape[:2], layout.shape.values), dtype=q.dtype, device=q.device)
+    lse = torch.empty(q.shape[:2], dtype=torch.float32, device=q.device)
+    (qk0, qk1), (v0, v1) = (split_dim(d, element_bytes=q.element_size()) for d in layout.shape)
+    paged = isinstance(cache, PagedCache)
+    fp8 = _fp8(cache.k)
+    stored = [t.view(torch.uint8) if fp8 == "bits" else t for t in (cache.k, cache.v)]
+    descriptors = _descriptors(cache, stored[0], stored[1], config.block_n) if qk1 == v1 == 0 and not in_k else None
+    no_tree, scale_stride = (q, 0, 0), int(cache.k_scale is not None and cache.k_scale.numel() > 1)
+    programs = plan.cut.items * layout.kv_heads * plan.tiles
+    jitted("_attention_triton").attention_kernel[(programs + plan.workers,)](
+        *(q, *q.stride()[:2]),
+        *(no_tree if k is None else (k, *k.stride()[:2])),
+        *(no_tree if v is None else (v, *v.stride()[:2])),
+        *(out, *out.stride()[:2]),
+        *(part for tensor in stored for part in (tensor, *tensor.stride()[:3])),
+        *(descriptors or (None, None)),
+        *(cache.k_scale, cache.v_scale, scale_stride),
+        sinks,
+        *((cache.table, cache.table.stride(0)) if isinstance(cache, PagedCache) else (cache.lengths, 0)),
+        step.ancestors.bits,
+        step.ancestors.depths,
+        lse,
+        schedule.work,
+        schedule.spans,
+        schedule.tasks,
+        schedule.counters,
+        *plan.partials,
+        cache.capacity,
+        q.shape[0],
+        trees.words,
+        plan.cut.items,
+        plan.tiles,
+        programs,
+        scale,
+        NUM_KV_HEADS=layout.kv_heads,
+        GROUP_SIZE=layout.group,
+        GROUP_POW2=1 << (layout.group - 1).bit_length(),
+        PAGE_SIZE=cache.page_size if paged else 0,
+        WINDOW=layout.window,
+        SOFTCAP=softcap,
+        TREE_IN_CACHE=k is None,
+        V_IN_K=in_k,
+        USE_TMA=descriptors is not None,
+        FP8=fp8,
+        BLOCK_M=config.block_m,
+        BLOCK_N=config.block_n,
+        TAIL_N=config.tail_n,
+        HEAD_DIM_0=qk0,
+        HEAD_DIM_1=qk1,
+        VALUE_DIM_0=v0,
+        VALUE_DIM_1=v1,
+        MERGE_PIECES=MERGE_PIECES,
+        MERGE_ROWS=plan.cut.merge_rows,
+        PRECISION=_precision(),
+        UPCAST=q.dtype == torch.bfloat16 and interpreting(),
+        num_warps=config.num_warps,
+        num_stages=config.stages(paged=paged),
+        **_limits(config),
+    )
+    return TreeAttention(out, lse, "triton")
+
+
+def _check_step(step: Step, layout: Layout, cache: Cache) -> None:
+    if step.plan is None:
         raise wrong("trees", "the step was prepared for plain torch", hint="prepare it with impl='triton'")
     if step.layout != layout:
         raise wrong("trees", f"the step was prepared for {step.layout}", hint=f"here it needs one for {layout}")
@@ -153,96 +266,18 @@ def _launch(q: Tensor, k: Tensor | None, v: Tensor | None, cache: Cache, step: S
             "the step was prepared for a cache of other lengths",
             hint="give all layers of a step the same tensor of lengths, and other lengths a step of their own",
         )
-    in_k = _values_in_keys(cache.k, cache.v) and (k is None or _values_in_keys(k, v))
-    if layout.shape in VALUES_IN_KEYS and not in_k:
-        raise wrong("v", "it is not a part of k", hint="latent values are views of the keys: k[..., :512]")
-    kv_heads, dim_v = layout.kv_heads, layout.shape.values
-    out = torch.empty((*q.shape[:2], dim_v), dtype=q.dtype, device=q.device)
-    lse = torch.empty(q.shape[:2], dtype=torch.float32, device=q.device)
-    rows, items = trees.max_nodes * layout.group, schedule.work.shape[0]
-    split = items > trees.requests
-    parts = _parts(q, items if split else 1, kv_heads, rows, dim_v)
-    (qk0, qk1), (v0, v1) = (split_dim(d, element_bytes=q.element_size()) for d in layout.shape)
-    paged = isinstance(cache, PagedCache)
-    descriptors = _descriptors(cache, config.block_n) if qk1 == v1 == 0 and not in_k else None
-    no_tree = (q, 0, 0)
-    jitted("_attention_triton").attention_kernel[(-(-rows // config.block_m), kv_heads, items)](
-        *(q, *q.stride()[:2]),
-        *(no_tree if k is None else (k, *k.stride()[:2])),
-        *(no_tree if v is None else (v, *v.stride()[:2])),
-        *(out, *out.stride()[:2]),
-        *(cache.k, *cache.k.stride()[:3]),
-        *(cache.v, *cache.v.stride()[:3]),
-        *(descriptors or (None, None)),
-        *((cache.table, cache.table.stride(0)) if isinstance(cache, PagedCache) else (cache.lengths, 0)),
-        cache.capacity,
-        schedule.work,
-        step.ancestors.bits,
-        trees.words,
-        lse,
-        *parts,
-        rows,
-        q.shape[0],
-        scale * LOG2_E,
-        GROUP_SIZE=layout.group,
-        GROUP_POW2=1 << (layout.group - 1).bit_length(),
-        PAGE_SIZE=cache.page_size if paged else 0,
-        TREE_IN_CACHE=k is None,
-        V_IN_K=in_k,
-        USE_TMA=descriptors is not None,
-        BLOCK_M=config.block_m,
-        BLOCK_N=config.block_n,
-        TAIL_N=config.tail_n,
-        HEAD_DIM_0=qk0,
-        HEAD_DIM_1=qk1,
-        VALUE_DIM_0=v0,
-        VALUE_DIM_1=v1,
-        PRECISION=_precision(),
-        UPCAST=q.dtype == torch.bfloat16 and interpreting(),
-        num_warps=config.num_warps,
-        num_stages=config.stages(paged=paged),
-        **_limits(config),
-    )
-    if split:
-        _merge(parts, out, lse, step, rows, (v0, v1))
-    return TreeAttention(out, lse, "triton")
 
 
-def _merge(
-    parts: tuple[Tensor, Tensor], out: Tensor, lse: Tensor, step: Step, rows: int, dims: tuple[int, int]
-) -> None:
-    assert step.schedule is not None
-    block = merge_rows(dims[0])
-    grid = (-(-rows // block), step.layout.kv_heads, step.trees.requests)
-    jitted("_merge_triton").merge_kernel[grid](
-        parts,
-        (out, *out.stride()[:2]),
-        lse,
-        step.schedule.spans,
-        step.trees.offsets,
-        rows,
-        GROUP=step.layout.group,
-        V0=dims[0],
-        V1=dims[1],
-        ROWS=block,
-        PIECES=MERGE_PIECES,
-        num_warps=4,
-    )
+def _fp8(k: Tensor) -> str:
+    """How e4m3 is read: by an instruction, from its bits where the chip has none, "" where the cache has no FP8."""
+    if k.dtype != torch.float8_e4m3fn:
+        return ""
+    return "native" if chip_of(k.device).fp8 and not interpreting() else "bits"
 
 
 def _limits(config: AttentionConfig) -> dict[str, int]:
     """NVIDIA's register limit, which Triton for other devices does not know."""
     return {} if config.maxnreg is None or torch.version.hip else {"maxnreg": config.maxnreg}
-
-
-def merge_rows(dim: int) -> int:
-    """Rows per program of the merge, for values of `dim` elements."""
-    return max(1, MERGE_ELEMENTS // (MERGE_PIECES * dim))
-
-
-def _parts(q: Tensor, items: int, kv_heads: int, rows: int, dim_v: int) -> tuple[Tensor, Tensor]:
-    values = torch.empty((items, kv_heads, rows, dim_v), dtype=torch.float32, device=q.device)
-    return values, torch.empty((items, kv_heads, rows), dtype=torch.float32, device=q.device)
 
 
 def _values_in_keys(k: Tensor, v: Tensor) -> bool:
@@ -256,26 +291,12 @@ def _precision() -> str:
     return "ieee" if torch.version.hip else "tf32x3"
 
 
-def _descriptors(cache: Cache, keys: int) -> tuple[Any, Any] | None:
+def _descriptors(cache: Cache, k: Tensor, v: Tensor, keys: int) -> tuple[Any, Any] | None:
     """Tensor-memory-accelerator descriptors of K and V as `[tokens, heads x D]`, where layout and device allow."""
-    if isinstance(cache, PagedCache) and cache.page_size % keys:
+    if (isinstance(cache, PagedCache) and cache.page_size % keys) or not chip_of(k.device).tma:
         return None
-    if torch.version.hip or (cache.k.is_cuda and torch.cuda.get_device_capability(cache.k.device) < (9, 0)):
-        return None
-    k, v = _flat(cache.k), _flat(cache.v)
-    if k is None or v is None or not importlib.util.find_spec("triton.tools.tensor_descriptor"):
+    views = flat(k), flat(v)
+    if any(view is None for view in views) or not importlib.util.find_spec("triton.tools.tensor_descriptor"):
         return None
     make = importlib.import_module("triton.tools.tensor_descriptor").TensorDescriptor.from_tensor
-    return make(k, [keys, cache.k.shape[3]]), make(v, [keys, cache.v.shape[3]])
-
-
-def _flat(tensor: Tensor) -> Tensor | None:
-    """`[tokens, heads x D]` view, or None where strides or alignment forbid it."""
-    blocks, tokens, heads, dim = tensor.shape
-    block_stride, token_stride, head_stride, _ = tensor.stride()
-    bytes_ = tensor.element_size()
-    if block_stride != tokens * token_stride or (heads > 1 and head_stride != dim):
-        return None
-    if (token_stride * bytes_) % 16 or tensor.data_ptr() % 16:
-        return None
-    return tensor.as_strided((blocks * tokens, heads * dim), (token_stride, 1))
+    return make(views[0], [keys, k.shape[3]]), make(views[1], [keys, v.shape[3]])

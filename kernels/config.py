@@ -1,4 +1,4 @@
-"""Tile sizes of the attention kernel, by head shape, element size and rows; chosen from what they compile to.
+"""Tile sizes of the attention kernel, by head shape, element size, rows and chip; chosen from what they compile to.
 
 `docs/kernels.md` lists registers, shared memory and programs per multiprocessor of every line. None has been timed yet.
 """
@@ -6,11 +6,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
+from treeopt.kernels.chip import CHIPS, Chip, Products
 from treeopt.kernels.tensors import wrong
 
 REGISTERS: Final = 65536  # of a multiprocessor
+WARPGROUP_ROWS: Final = 64  # least rows of a warpgroup's product
+RESERVE: Final = 6 << 10  # bytes for page numbers, barriers and layouts that are converted
+HOPPER: Final = CHIPS["sm_90"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +85,9 @@ class DimParts(NamedTuple):
     second: int
 
 
+LATENT: Final = (HeadShape(576, 512),)  # head shapes whose values are a part of the keys
 Lines = tuple[AttentionConfig, ...]
-# Hopper, sm_90: what is measured first, and the default.
+# Hopper: what is measured first, and the default.
 TABLE: Final[dict[tuple[HeadShape, int], Lines]] = {
     (HeadShape(64, 64), 2): (
         _config(16, 64, 4, 2, 5),
@@ -99,7 +105,7 @@ TABLE: Final[dict[tuple[HeadShape, int], Lines]] = {
         _config(16, 64, 4, 2, 3),
         _config(32, 64, 4, 2, 2),
         _config(64, 64, 4, 2, 2),
-        _config(128, 64, 8, 2, 1, tail=16),
+        _config(128, 32, 8, 2, 2, tail=16),
     ),
     (HeadShape(192, 128), 2): (
         _config(16, 32, 4, 2, 4),
@@ -128,37 +134,45 @@ TABLE: Final[dict[tuple[HeadShape, int], Lines]] = {
 }
 
 
-# Other chips, where a line of the table spills there: by the first number of their compute capability.
-ELSEWHERE: Final[dict[tuple[int, HeadShape, int], Lines]] = {
-    (8, HeadShape(64, 64), 2): (
+# Chips with other products, where a line of the table spills there.
+ELSEWHERE: Final[dict[tuple[Products, HeadShape, int], Lines]] = {
+    ("mma", HeadShape(64, 64), 2): (
         _config(16, 64, 4, 2, 4),
         _config(32, 64, 4, 2, 3),
         _config(64, 64, 4, 2, 2),
         _config(128, 64, 8, 2, 1),
     ),
-    (8, HeadShape(96, 96), 2): (
+    ("mma", HeadShape(96, 96), 2): (
         _config(16, 64, 4, 2, 3),
         _config(32, 32, 4, 2, 2, tail=16),
         _config(64, 32, 4, 2, 2, tail=16),
         _config(128, 64, 8, 2, 1),
     ),
-    (8, HeadShape(128, 128), 2): (
+    ("mma", HeadShape(128, 128), 2): (
         _config(16, 64, 4, 2, 2),
         _config(32, 64, 4, 2, 2),
         _config(64, 32, 4, 2, 2),
         _config(128, 64, 8, 2, 1, tail=16),
     ),
-    (8, HeadShape(192, 128), 2): (_config(16, 32, 4, 2, 4), _config(32, 64, 4, 1, 2), _config(64, 32, 4, 2, 2)),
-    (8, HeadShape(192, 192), 2): (_config(16, 32, 4, 2, 3), _config(32, 32, 4, 2, 2)),
-    (8, HeadShape(256, 256), 2): (_config(16, 32, 4, 2, 2), _config(32, 32, 4, 1, 2), _config(64, 32, 8, 2, 1)),
-    (10, HeadShape(64, 64), 2): (
+    ("mma", HeadShape(192, 128), 2): (_config(16, 32, 4, 2, 4), _config(32, 64, 4, 1, 2), _config(64, 32, 4, 2, 2)),
+    ("mma", HeadShape(192, 192), 2): (_config(16, 32, 4, 2, 3), _config(32, 32, 4, 2, 2)),
+    ("mma", HeadShape(256, 256), 2): (_config(16, 32, 4, 2, 2), _config(32, 32, 4, 1, 2), _config(64, 32, 8, 2, 1)),
+    ("tcgen05", HeadShape(64, 64), 2): (
         _config(16, 64, 4, 2, 4),
         _config(32, 64, 4, 2, 4),
         _config(64, 64, 4, 2, 3),
         _config(128, 64, 8, 2, 1, maxnreg=160),
     ),
 }
-HOPPER: Final = 9
+
+
+# Where no descriptor serves (pages that hold no whole tile, tensors that are not dense), page numbers take registers.
+POINTERS: Final[dict[tuple[Products, HeadShape, int], Lines]] = {
+    ("wgmma", HeadShape(128, 128), 2): (
+        *TABLE[HeadShape(128, 128), 2][:3],
+        _config(128, 64, 8, 2, 1, tail=16),
+    ),
+}
 
 
 def split_dim(dim: int, *, element_bytes: int = 2) -> DimParts:
@@ -172,24 +186,47 @@ def split_dim(dim: int, *, element_bytes: int = 2) -> DimParts:
     return DimParts(first, dim - first)
 
 
-def attention_lines(*, shape: HeadShape, element_bytes: int, chip: int = HOPPER) -> Lines:
-    """The lines for a head shape, by rows; `chip` is the first number of the GPU's compute capability.
+def shared_bytes(line: AttentionConfig, *, shape: HeadShape, element_bytes: int, chip: Chip = HOPPER) -> int:
+    """Shared memory that a line needs, from above: its buffers of K and V, the queries, and a reserve.
+
+    64 keys of 128 + 128 sixteen-bit values in two buffers and 16 rows of queries: 64 + 4 + 6 KB. Products of warpgroups
+    read a tile while the next buffers are filled: one buffer more.
+    """
+    dims = shape.keys if shape in LATENT else shape.keys + shape.values
+    buffers = line.buffers + (line.block_m >= WARPGROUP_ROWS and chip.products in ("wgmma", "tcgen05"))
+    rows = shape.keys if element_bytes == 2 else shape.keys + shape.values  # three TF32 products convert more
+    return element_bytes * (buffers * line.block_n * dims + line.block_m * rows) + RESERVE
+
+
+def attention_lines(*, shape: HeadShape, element_bytes: int, chip: Chip = HOPPER, tma: bool = True) -> Lines:
+    """The lines for a head shape that fit a chip, by rows; without `tma` tiles are read by pointers.
 
     Raises:
-        InputError: a head shape or element size that no line is for.
+        InputError: a head shape or element size that no line is for, on any chip or on this one.
     """
-    lines = ELSEWHERE.get((chip, shape, element_bytes)) or TABLE.get((shape, element_bytes))
+    key = (chip.products, shape, element_bytes)
+    lines = (None if tma else POINTERS.get(key)) or ELSEWHERE.get(key) or TABLE.get((shape, element_bytes))
     if lines is None:
         known = sorted({f"{qk}" if qk == v else f"{qk} (values {v})" for (qk, v), _ in TABLE})
         raise wrong("q", f"head dimension {shape.keys}, of values {shape.values}", hint=f"known: {', '.join(known)}")
-    return lines
+    need = partial(shared_bytes, shape=shape, element_bytes=element_bytes, chip=chip)
+    fitting = tuple(line for line in lines if need(line) <= chip.shared_block)
+    if not fitting:
+        raise wrong(
+            "q",
+            f"head dimension {shape.keys} needs {min(map(need, lines)) >> 10} KB of shared memory",
+            hint=f"this GPU has {chip.shared_block >> 10} KB for a program: take impl='torch'",
+        )
+    return fitting
 
 
-def attention_config(*, shape: HeadShape, element_bytes: int, rows: int, chip: int = HOPPER) -> AttentionConfig:
+def attention_config(
+    *, shape: HeadShape, element_bytes: int, rows: int, chip: Chip = HOPPER, tma: bool = True
+) -> AttentionConfig:
     """The line for so many rows: the smallest tile that holds them, else the largest.
 
     Raises:
         InputError: see `attention_lines`.
     """
-    lines = attention_lines(shape=shape, element_bytes=element_bytes, chip=chip)
+    lines = attention_lines(shape=shape, element_bytes=element_bytes, chip=chip, tma=tma)
     return next((line for line in lines if line.block_m >= rows), lines[-1])

@@ -16,22 +16,17 @@ STILL_TWICE = frozenset(
     {
         "Bench",
         "Bucket",
-        "Category",
         "Chains",
         "Checked",
-        "CostSensitivity",
-        "EngineLoss",
-        "Estimate",
         "Family",
         "Level",
         "Point",
         "Pool",
         "Reach",
-        "Sample",
         "Schedule",
-        "Source",
-        "TermSensitivity",
         "Verdict",
+        "Verification",
+        "Window",
     }
 )
 

@@ -15,7 +15,7 @@ QUESTION = Problem(batches=(1, 8), limits=Limits(max_ranks=12))
     [
         ("vllm", ["schedule"]),
         ("vllm==0.22.0", ["chain"]),
-        ("vllm==0.20.2", ["token-tree", "chain"]),
+        ("vllm==0.20.2", ["chain", "token-tree"]),
         ("sglang", ["triple", "adaptive"]),
         ("trtllm", ["schedule", "triple"]),
         ("trtllm==1.2.0", ["choices", "length"]),
@@ -37,7 +37,7 @@ def test_limits_become_shapes() -> None:
     assert not only("llamacpp", allow_off=True).off_is_allowed
     assert only("llamacpp").sharing.max_trees == 1
     assert only("trtllm").family == Chains(per_batch=True, longest_first=True)
-    assert isinstance(only("vllm==0.20.2").family, UniformTrees)
+    assert isinstance(only("mlc").family, UniformTrees)
     medusa = only("medusa")
     assert (medusa.limits.max_ranks, medusa.sharing.max_trees, medusa.off_is_allowed) == (10, 1, False)
     assert only("eagle1").family == StaticTrees(max_ranks=10, min_depth=2, leading_parents=True)

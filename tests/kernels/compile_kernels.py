@@ -10,7 +10,7 @@ import json
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,15 +20,18 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from treeopt.kernels import _attention_triton, _compaction_triton, _merge_triton, _step_triton
-from treeopt.kernels.attention import MERGE_PIECES, merge_rows
+from treeopt.errors import InputError
+from treeopt.kernels import _attention_triton, _compaction_triton, _step_triton
+from treeopt.kernels.chip import CHIPS, Chip
 from treeopt.kernels.compaction import BLOCK_BYTES, COMPACTION_WARPS, ROWS_AT_ONCE
-from treeopt.kernels.config import TABLE, AttentionConfig, HeadShape, attention_lines, split_dim
+from treeopt.kernels.config import TABLE, AttentionConfig, HeadShape, attention_lines, shared_bytes, split_dim
+from treeopt.kernels.schedule import MERGE_PIECES, merge_rows
+from treeopt.kernels.step import NODES_AT_ONCE
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
-SHARED_BYTES = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024}  # of one program at most
-SHARED_BYTES_SM = {80: 164 * 1024, 90: 228 * 1024, 100: 228 * 1024}
-RESERVED_BYTES, REGISTERS_SM, WARPS_SM = 1024, 65536, 64
+RESERVED_BYTES = 1024  # of shared memory per program
+# The chip other than Hopper whose largest line a group compiles in the fast tests.
+OTHERS = {"small": "sm_80", "128": "sm_100", "192": "sm_86", "256": "sm_89", "latent": "sm_120", "float32": "gfx942"}
 GROUPS: dict[str, list[tuple[HeadShape, int]]] = {
     "small": [(HeadShape(64, 64), 2), (HeadShape(96, 96), 2)],
     "128": [(HeadShape(128, 128), 2)],
@@ -46,7 +49,7 @@ class Variant:
 
     name: str
     kernel: str
-    arch: int
+    arch: str
     signature: dict[str, Any]
     constants: dict[str, Any]
     warps: int
@@ -56,19 +59,30 @@ class Variant:
 
 
 def attention(
-    shape: HeadShape, config: AttentionConfig, *, arch: int, load: str, dtype: str = "bf16", in_cache: bool = False
+    shape: HeadShape,
+    config: AttentionConfig,
+    *,
+    arch: str,
+    load: str,
+    dtype: str = "bf16",
+    in_cache: bool = False,
+    fp8: bool = False,
+    window: int = 0,
 ) -> Variant:
     """The attention kernel of a line of the table; `load` is tma, paged (16 tokens) or contiguous."""
-    (qk0, qk1), (v0, v1) = (split_dim(d, element_bytes=4 if dtype == "fp32" else 2) for d in shape)
-    values = f"*{dtype}"
-    descriptor = [f"tensordesc<{dtype}[{config.block_n},{d}]>" for d in (qk0, v0)]
+    size = 4 if dtype == "fp32" else 2
+    (qk0, qk1), (v0, v1) = (split_dim(d, element_bytes=size) for d in shape)
+    values, tile, chip = f"*{dtype}", f"{config.block_m}x{config.block_n}", CHIPS[arch]
+    how = ("native" if chip.fp8 else "bits") if fp8 else ""
+    cached = {"": dtype, "native": "fp8e4nv", "bits": "u8"}[how]
+    descriptor = [f"tensordesc<{cached}[{config.block_n},{d}]>" for d in (qk0, v0)] if load == "tma" else [None, None]
 
     def tensor(name: str, *strides: str, kind: str = values) -> dict[str, str]:
         return {f"{name}_ptr": kind} | {f"stride_{stride}": "i32" for stride in strides}
 
-    tile = f"{config.block_m}x{config.block_n}"
     return Variant(
-        name=f"attention {shape[0]}/{shape[1]} {dtype} {tile} {load}{' in cache' * in_cache}",
+        name=f"attention {shape[0]}/{shape[1]} {dtype} {tile} {load}{' in cache' * in_cache}{' fp8' * fp8}"
+        + " window" * (window > 0),
         kernel="attention_kernel",
         arch=arch,
         signature={
@@ -76,87 +90,85 @@ def attention(
             **tensor("tree_k", "tkn", "tkh"),
             **tensor("tree_v", "tvn", "tvh"),
             **tensor("out", "om", "oh"),
-            **tensor("k", "kp", "kn", "kh"),
-            **tensor("v", "vp", "vn", "vh"),
-            **{
-                name: kind if load == "tma" else None
-                for name, kind in zip(("k_desc", "v_desc"), descriptor, strict=True)
-            },
+            **tensor("k", "kp", "kn", "kh", kind=f"*{cached}"),
+            **tensor("v", "vp", "vn", "vh", kind=f"*{cached}"),
+            **dict(zip(("k_desc", "v_desc"), descriptor, strict=True)),
+            **dict.fromkeys(("k_scale_ptr", "v_scale_ptr"), "*fp32" if fp8 else None),
+            "stride_sh": "i32",
+            "sinks_ptr": None,
             **tensor("table", "tb", kind="*i32"),
-            "capacity": "i32",
-            "work_ptr": "*i32",
             "bits_ptr": "*i64",
-            "num_words": "i32",
+            "depths_ptr": "*i32",
             "lse_ptr": "*fp32",
-            "partial_ptr": "*fp32",
-            "partial_lse_ptr": "*fp32",
-            "num_rows": "i32",
-            "num_tokens": "i32",
+            **dict.fromkeys(("work_ptr", "spans_ptr", "tasks_ptr", "counters_ptr"), "*i32"),
+            **dict.fromkeys(("partial_ptr", "partial_lse_ptr"), "*fp32"),
+            **dict.fromkeys(("capacity", "num_tokens", "num_words", "num_items", "num_tiles", "num_programs"), "i32"),
             "sm_scale": "fp32",
         },
         constants={
+            "NUM_KV_HEADS": 8,
             "GROUP_SIZE": 4,
             "GROUP_POW2": 4,
             "PAGE_SIZE": {"tma": 128, "paged": 16, "contiguous": 0}[load],
+            "WINDOW": window,
+            "SOFTCAP": 0.0,
             "TREE_IN_CACHE": in_cache,
             "V_IN_K": shape == (576, 512),
             "USE_TMA": load == "tma",
+            "FP8": how,
             "BLOCK_M": config.block_m,
             "BLOCK_N": config.block_n,
             "TAIL_N": config.tail_n,
             **dict(zip(("HEAD_DIM_0", "HEAD_DIM_1", "VALUE_DIM_0", "VALUE_DIM_1"), (qk0, qk1, v0, v1), strict=True)),
-            "PRECISION": "tf32x3",
+            "MERGE_PIECES": MERGE_PIECES,
+            "MERGE_ROWS": merge_rows(shape.values),
+            "PRECISION": "ieee" if chip.products == "mfma" else "tf32x3",
             "UPCAST": False,
         },
         warps=config.num_warps,
         stages=config.stages(paged=load != "contiguous"),
-        registers=config.maxnreg,
+        registers=None if chip.products == "mfma" else config.maxnreg,
         facts={
             "load": load,
             "rows": config.block_m,
             "keys": config.block_n,
             "buffers": config.buffers,
             "programs_meant": config.programs,
+            "shared_meant": shared_bytes(config, shape=shape, element_bytes=size, chip=chip),
         },
     )
 
 
-def helpers(arch: int) -> Iterator[Variant]:
-    """The merge, the two kernels of a step, and compaction."""
-    for v0, v1 in sorted({split_dim(shape.values, element_bytes=size) for shape, size in TABLE}):
-        yield Variant(
-            name=f"merge {v0}{f' + {v1}' * bool(v1)}",
-            kernel="merge_kernel",
-            arch=arch,
-            signature={
-                "parts": ("*fp32", "*fp32"),
-                "out": ("*bf16", "i32", "i32"),
-                "lse": "*fp32",
-                "spans": "*i32",
-                "offsets": "*i32",
-                "max_rows": "i32",
-            },
-            constants={"GROUP": 4, "V0": v0, "V1": v1, "ROWS": merge_rows(v0), "PIECES": MERGE_PIECES},
-            warps=4,
-        )
-    for words in (1, 4):
-        yield Variant(
-            name=f"ancestors {words * 64}",
-            kernel="ancestors_kernel",
-            arch=arch,
-            signature={"parents": "*i32", "offsets": "*i32", "bits": "*i64", "depths": "*i32"},
-            constants={"WORDS": words, "WORDS_POW2": words, "NODES": 64},
-            warps=4,
-        )
-    ints = ("requests", "items", "slots", "min_chunk", "overhead")
+def helpers(arch: str) -> Iterator[Variant]:
+    """The two kernels of a step, and compaction."""
     yield Variant(
-        name="schedule 256",
-        kernel="schedule_kernel",
+        name="ancestors",
+        kernel="ancestors_kernel",
         arch=arch,
-        signature=dict.fromkeys(("lengths", "offsets", "work", "spans"), "*i32") | dict.fromkeys(ints, "i32"),
-        constants={"SPLITS": 64, "KEYS": 64, "REQUESTS": 256, "ITEMS": 128},
+        signature={
+            **dict.fromkeys(("parents_ptr", "offsets_ptr"), "*i32"),
+            "bits_ptr": "*i64",
+            "depths_ptr": "*i32",
+            "num_words": "i32",
+        },
+        constants={"BLOCK": NODES_AT_ONCE},
         warps=4,
     )
+    names = list(_step_triton.schedule_kernel.arg_names)
+    shared_only = ("begin_ptr", "request_ptr", "group_ptr")
+    for shared in (False, True):
+        yield Variant(
+            name=f"schedule{' with shared prefixes' * shared}",
+            kernel="schedule_kernel",
+            arch=arch,
+            signature={
+                name: None if name in shared_only and not shared else "*i32" if name.endswith("_ptr") else "i32"
+                for name in names
+                if name.islower()
+            },
+            constants={"BLOCK": 32, "PIECES": 8},
+            warps=4,
+        )
     for page in (0, 16):
         yield Variant(
             name=f"compaction {'paged' if page else 'contiguous'}",
@@ -174,42 +186,53 @@ def helpers(arch: int) -> Iterator[Variant]:
         )
 
 
-def loads(shape: HeadShape, element_bytes: int) -> list[str]:
+def loads(shape: HeadShape, element_bytes: int, chip: Chip) -> list[str]:
     """How K and V of a head shape may be read, the fastest first."""
-    whole = all(split_dim(d)[1] == 0 for d in shape) and element_bytes == 2
-    return ["tma", "paged", "contiguous"] if whole else ["paged", "contiguous"]
+    whole = all(split_dim(d, element_bytes=element_bytes)[1] == 0 for d in shape) and shape.keys == shape.values
+    return ["tma", "paged", "contiguous"] if whole and chip.tma else ["paged", "contiguous"]
 
 
-def variants(group: str, *, every: bool) -> Iterator[Variant]:
-    """Every line for sm_90, as it reads fastest (D = 128 also by page numbers); one line per group for other chips.
+def variants(group: str, *, every: bool, chips: Sequence[str] = tuple(CHIPS)) -> Iterator[Variant]:
+    """Every line for Hopper, as it reads fastest; of other chips the largest line of a group.
 
-    With `every`: all lines for all chips and ways to load, on sm_90 also float16 and with the tree in the cache.
+    With `every`: all lines for all chips and ways to load, and with FP8, windows and the tree in the cache.
     """
     if group == "helpers":
-        for arch in (80, 90, 100):
+        for arch in chips if every else ("sm_90",):
             yield from helpers(arch)
     for shape, size in GROUPS[group]:
-        ways, dtype = loads(shape, size), "bf16" if size == 2 else "fp32"
-        lines = {arch: attention_lines(shape=shape, element_bytes=size, chip=arch // 10) for arch in (80, 90, 100)}
-        for config in lines[90]:
-            for load in ways if every else ["tma", "paged"] if group == "128" else ways[:1]:
-                yield attention(shape, config, arch=90, load=load, dtype=dtype)
-        if not every:
-            if (shape, size) != GROUPS[group][0]:
+        dtype = "bf16" if size == 2 else "fp32"
+        for arch in chips:
+            ways = loads(shape, size, CHIPS[arch])
+            lines, by_pointers = (fitting(shape, size, CHIPS[arch], tma=tma) for tma in (True, False))
+            if not every:
+                if arch == "sm_90":
+                    for config in lines:
+                        yield attention(shape, config, arch=arch, load=ways[0], dtype=dtype)
+                    if group == "128":
+                        yield attention(shape, by_pointers[-1], arch=arch, load="paged")
+                elif arch == OTHERS.get(group) and (shape, size) == GROUPS[group][0]:
+                    yield attention(shape, lines[-1], arch=arch, load=ways[0], dtype=dtype)
                 continue
-            yield attention(shape, lines[80][-1], arch=80, load="contiguous", dtype=dtype)
-            yield attention(shape, lines[100][-1], arch=100, load=ways[0], dtype=dtype, in_cache=True)
-            continue
-        for arch, load in [(a, way) for a in (80, 100) for way in ways if (a, way) != (80, "tma")]:
-            for config in lines[arch]:
-                yield attention(shape, config, arch=arch, load=load, dtype=dtype)
-        for config in lines[90]:
-            yield attention(shape, config, arch=90, load=ways[0], dtype="fp16" if size == 2 else dtype, in_cache=True)
+            for load in ways:
+                for config in lines if load == "tma" else by_pointers:
+                    yield attention(shape, config, arch=arch, load=load, dtype=dtype)
+            for config in by_pointers if size == 2 else ():
+                yield attention(shape, config, arch=arch, load="paged", fp8=True)
+                yield attention(shape, config, arch=arch, load="paged", window=1024, in_cache=True, dtype="fp16")
+
+
+def fitting(shape: HeadShape, size: int, chip: Chip, *, tma: bool) -> Sequence[AttentionConfig]:
+    """The lines that a chip takes; none where no line fits it."""
+    try:
+        return attention_lines(shape=shape, element_bytes=size, chip=chip, tma=tma)
+    except InputError:
+        return ()
 
 
 def compiled(variant: Variant) -> dict[str, Any]:
     """What a variant compiles to."""
-    modules = (_attention_triton, _compaction_triton, _merge_triton, _step_triton)
+    modules = (_attention_triton, _compaction_triton, _step_triton)
     function = next(getattr(m, variant.kernel) for m in modules if hasattr(m, variant.kernel))
     signature = {name: kind or "constexpr" for name, kind in variant.signature.items()}
     constants = {name: None for name, kind in variant.signature.items() if kind is None} | variant.constants
@@ -225,12 +248,39 @@ def compiled(variant: Variant) -> dict[str, Any]:
     options = {"num_warps": variant.warps, "num_stages": variant.stages}
     if variant.registers:
         options["maxnreg"] = variant.registers
-    binary = triton.compile(source, target=GPUTarget("cuda", variant.arch, 32), options=options)
+    binary = triton.compile(source, target=target(variant.arch), options=options)
+    resources = _amd_resources if variant.arch.startswith("gfx") else _resources
     return (
         {"name": variant.name, "arch": variant.arch, "warps": variant.warps}
         | variant.facts
-        | _resources(binary, variant)
+        | resources(binary, variant)
     )
+
+
+def target(arch: str) -> GPUTarget:
+    """The chip as Triton names it."""
+    if arch.startswith("gfx"):
+        return GPUTarget("hip", arch, CHIPS[arch].warp)
+    return GPUTarget("cuda", int(arch.removeprefix("sm_")), 32)
+
+
+def _amd_resources(binary: Any, variant: Variant) -> dict[str, Any]:
+    """What the assembler's own table says."""
+    found = {
+        name: int(re.findall(rf"\.{name}:\s+(\d+)", binary.asm["amdgcn"])[0])
+        for name in ("vgpr_count", "vgpr_spill_count", "private_segment_fixed_size")
+    }
+    chip, shared = CHIPS[variant.arch], int(binary.metadata.shared)
+    per_warp = -(-found["vgpr_count"] // 8) * 8 * chip.warp
+    return {
+        "registers": found["vgpr_count"],
+        "stack": found["private_segment_fixed_size"],
+        "spills": found["vgpr_spill_count"],
+        "shared": shared,
+        "shared_limit": chip.shared_block,
+        "programs": min(chip.registers_sm // (per_warp * variant.warps), chip.shared_sm // max(shared, 1)),
+        "products": sorted(set(re.findall(r"\bv_(mfma)_", binary.asm["amdgcn"]))),
+    }
 
 
 def _waits(sass: str, width: str) -> bool:
@@ -256,17 +306,17 @@ def _resources(binary: Any, variant: Variant) -> dict[str, Any]:
         )
     registers = int(re.findall(r"REG:(\d+)", usage)[0])
     shared = int(binary.metadata.shared)
-    per_warp = -(-registers // 8) * 8 * 32
+    chip, per_warp = CHIPS[variant.arch], -(-registers // 8) * 8 * 32
     return {
         "registers": registers,
         "stack": int(re.findall(r"STACK:(\d+)", usage)[0]),
         "spills": len(re.findall(r"\b(?:LDL|STL)\b", sass)),
         "shared": shared,
-        "shared_limit": SHARED_BYTES[variant.arch],
+        "shared_limit": chip.shared_block,
         "programs": min(
-            REGISTERS_SM // (per_warp * variant.warps),
-            SHARED_BYTES_SM[variant.arch] // (shared + RESERVED_BYTES),
-            WARPS_SM // variant.warps,
+            chip.registers_sm // (per_warp * variant.warps),
+            chip.shared_sm // (shared + RESERVED_BYTES),
+            chip.warps_sm // variant.warps,
         ),
         "products": sorted(set(re.findall(r"\b(HGMMA|UTC\w*MMA|HMMA)\b", sass))),
         "wide_loads": len(re.findall(r"\bLDG(?:STS)?\S*\.128", sass)),
@@ -281,9 +331,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("groups", nargs="+", choices=GROUPS)
     parser.add_argument("--every", action="store_true")
+    parser.add_argument("--chips", nargs="+", choices=CHIPS, default=list(CHIPS))
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
-    todo = [v for group in options.groups for v in variants(group, every=options.every)]
+    todo = [v for group in options.groups for v in variants(group, every=options.every, chips=options.chips)]
     with ProcessPoolExecutor(options.jobs) as pool:
         for row in pool.map(compiled, todo):
             print(json.dumps(row), flush=True)

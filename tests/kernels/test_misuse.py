@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import mmap
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,10 +12,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from attention_cases import Case, assert_within_budget, chain, make, random_tree  # noqa: E402
+from attention_cases import Case, assert_within_budget, chain, make, random_tree, sparse  # noqa: E402
 
 from treeopt.errors import InputError  # noqa: E402
-from treeopt.kernels import attention, compaction, step, tensors  # noqa: E402
+from treeopt.kernels import attention, compaction, schedule, step, tensors  # noqa: E402
 from treeopt.kernels.attention import tree_attention, tree_attention_reference  # noqa: E402
 from treeopt.kernels.cache import ContiguousCache, PagedCache  # noqa: E402
 from treeopt.kernels.compaction import TokenStore, compact_kv  # noqa: E402
@@ -24,15 +23,6 @@ from treeopt.kernels.step import prepare_step  # noqa: E402
 from treeopt.kernels.trees import NodeTrees  # noqa: E402
 
 I32, F16 = torch.int32, torch.float16
-NORESERVE = 0x4000  # Linux; Python names it from 3.13 on
-
-
-def sparse(elements: int, device: str) -> torch.Tensor:
-    """Float16 memory of which only touched pages exist."""
-    if device == "cuda":
-        return torch.empty(elements, dtype=F16, device=device)
-    memory = mmap.mmap(-1, 2 * elements, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE)
-    return torch.frombuffer(memory, dtype=F16)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the interpreter's NumPy
@@ -176,7 +166,7 @@ def test_launches_are_on_the_device_of_their_tensors(monkeypatch: pytest.MonkeyP
             return Recorded(getattr(self.module, name), name)
 
     real = tensors.jitted
-    for module in (attention, compaction, step):
+    for module in (attention, compaction, schedule, step):
         monkeypatch.setattr(module, "jitted", lambda name: Module(real(name)))
         monkeypatch.setattr(module, "on_device", on_device)
     inputs = make(Case(trees=(random_tree(4),), lengths=(300,), page=64, processors=64), "cpu")

@@ -268,15 +268,6 @@ VLLM: Final = Engine(
     checks_all=True,
     formats=(
         Format(
-            name="token-tree",
-            limits=_TREES,
-            write=_write_tree,
-            read=_read_tree,
-            drafters=_DRAFTERS,
-            since=Release(0, 10, 1),
-            before=_TREES_END,
-        ),
-        Format(
             name="chain",
             limits=Chains(),
             write=_write_chain,
@@ -284,6 +275,15 @@ VLLM: Final = Engine(
             drafters=_DRAFTERS,
             since=Release(0, 10, 1),
             pretends_since=Release(0, 20, 0),
+        ),
+        Format(
+            name="token-tree",
+            limits=_TREES,
+            write=_write_tree,
+            read=_read_tree,
+            drafters=_DRAFTERS,
+            since=Release(0, 10, 1),
+            before=_TREES_END,
         ),
         Format(
             name="schedule",

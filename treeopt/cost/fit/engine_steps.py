@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -91,6 +91,8 @@ class EngineFit:
     eager: Eager | None
     eager_s: float
     notes: tuple[str, ...]
+
+    WRITTEN: ClassVar = ("in_sample", "held_out", "reselected", "candidates")
 
     @property
     def held_out(self) -> HeldOut:
