@@ -288,19 +288,20 @@ def _ms(constants: FloatArray) -> str:
 HEAD = """# How far a promised speedup may be off
 
 Kernels are priced within 4 to 6 % ([cost-fits.md](cost-fits.md)); a served speculative step takes longer than its
-kernels, by an amount that depends on the engine and the drafter. `python benchmarks/published_speedups.py FOLDER` judges
-that on runs that others published: the constants (ms per step, per speculative step, per draft pass, per verified token) are
-fitted to the other sources of the same engine and drafter (`engine`), or to all other sources (`typical`), and the
-logarithm of measured over priced ratio (speculative step in plain steps) is told for the source left out.
+kernels, by an amount that depends on the engine and the drafter. `python benchmarks/published_speedups.py FOLDER`
+judges that on runs that others published: the constants (ms per step, per speculative step, per draft pass, per
+verified token) are fitted to the other sources of the same engine and drafter (`engine`), or to all other sources
+(`typical`), and the logarithm of measured over priced ratio (speculative step in plain steps) is told for the
+source left out.
 
 | source left out | runs | constants from | ms | mean | 10 to 90 % | inside the interval |
 | --- | ---: | --- | --- | ---: | --- | ---: |
 """
 TAIL = """
-All sources together give {typical} ms, what is taken where nothing of the engine and drafter is published.
-The EAGLE-3 paper's engines are of early 2025 and slower than today's; its acceptance lengths are taken from another run
-of the same pair. SpecBundle does not state its tp. Sources whose GPU or model cannot be priced yet (hybrid attention, MLA with
-EAGLE-3 heads of Kimi-K2, AMD, Apple) are not among these.
+All sources together give {typical} ms, what is taken where nothing of the engine and drafter is published. The
+EAGLE-3 paper's engines are of early 2025 and slower than today's; its acceptance lengths are taken from another run
+of the same pair. SpecBundle does not state its tp. Sources whose GPU or model cannot be priced yet (hybrid
+attention, MLA with EAGLE-3 heads of Kimi-K2, AMD, Apple) are not among these.
 """
 
 
