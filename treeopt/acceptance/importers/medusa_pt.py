@@ -24,6 +24,7 @@ from treeopt.acceptance.profile import Conditions
 from treeopt.acceptance.table import DepthRanks
 from treeopt.arrays import BoolArray, IntArray
 from treeopt.errors import InputError
+from treeopt.extras import install_command
 from treeopt.files.evidence_lines import MAX_DOCUMENT_BYTES, SourceFile
 
 _PLAIN: Final = re.compile(
@@ -150,7 +151,7 @@ def _load_with_torch(file: SourceFile, raw: bytes) -> Any:
     try:
         torch = importlib.import_module("torch")  # an extra, and only some of these files need it
     except ImportError:
-        raise InputError(f"{file.path}: reading tensors needs torch", hint="pip install 'treeopt[gpu]'") from None
+        raise InputError(f"{file.path}: reading tensors needs torch", hint=install_command("gpu")) from None
     try:
         value = torch.load(io.BytesIO(raw), map_location="cpu", weights_only=True)
         return [head.numpy() for head in value] if isinstance(value, list) else value
