@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -21,9 +21,6 @@ from treeopt.cli.options import (
 from treeopt.errors import InputError
 from treeopt.planner.names import Names
 from treeopt.solve.problem import DEFAULT_CONTEXT
-
-if TYPE_CHECKING:
-    from treeopt.plan.plan import Plan
 
 
 def search(
@@ -134,9 +131,9 @@ def search(
     if allow_off and engine is None:
         raise typer.BadParameter("without --engine drafting nothing is always allowed", param_hint="--allow-off")
     from treeopt.cli import console
-    from treeopt.files.writing import refuse_overwriting
     from treeopt.planner.inputs import load_inputs
     from treeopt.planner.make import make_plan
+    from treeopt.render.search import report
     from treeopt.solve.buckets import Sharing
     from treeopt.solve.problem import Limits, Problem, parse_objective
     from treeopt.solve.time_limit import TimeLimit
@@ -177,22 +174,10 @@ def search(
             question, inputs, command=command_line(), contexts=listed, seed=seed, held_out=holdout, target=target
         )
     if out is not None:
-        refuse_overwriting(out, *inputs.files)
         plan.save(out)
-    _report(plan, json)
+    console.report(plan, json, report)
     console.notes(plan.notes)
     console.wrote(out)
-
-
-def _report(plan: Plan, json: bool) -> None:
-    if json:
-        typer.echo(plan.json())
-        return
-    from treeopt.cli import console
-    from treeopt.render import bucket_table, one_bucket, plan_heading
-
-    one = len(plan.buckets) == 1
-    console.result(plan_heading(plan), one_bucket(plan.buckets[0]) if one else bucket_table(plan, console.width()))
 
 
 def _contexts(text: str | None) -> tuple[int, ...]:
