@@ -12,9 +12,8 @@ from treeopt.render.replay import report as replay_table
 
 
 def said(gain: float, interval: Interval | None) -> str:
-    return printed(comparison_table(Comparisons(comparisons=(comparison_of(gain, interval),)), 100), 100)[-1].split(
-        "  "
-    )[-1]
+    found = Comparisons(comparisons=(comparison_of(gain, interval),), notes=())
+    return printed(comparison_table(found, 100), 100)[-1].split("  ")[-1]
 
 
 def test_no_verdict_without_an_interval() -> None:

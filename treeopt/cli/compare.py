@@ -20,22 +20,9 @@ def compare(
 ) -> None:
     """Price a plan against path lists, chains or plain decoding, from the plan's own evidence."""
     from treeopt.cli import console
-    from treeopt.plan.reading import load_plan
-    from treeopt.planner.compare import Comparisons, compare_with, parse_rival
-    from treeopt.planner.inputs import inputs_of
+    from treeopt.planner.compare import compare as run
     from treeopt.render.compare import report
 
-    loaded = load_plan(plan)
-    others = [parse_rival(name) for name in rivals]
-    inputs = inputs_of(loaded, ranks=ranks, confidence=any(other.is_dynamic for other in others))
-    found = Comparisons(comparisons=tuple(c for other in others for c in compare_with(loaded, other, inputs)))
+    found = run(plan, *rivals, ranks=ranks)
     console.report(found, json, report)
-    if json:
-        return
-    said = [other.assumption(inputs.evidence) for other in others]
-    console.notes(sentence for sentence in said if sentence is not None)
-    outside = {c.rival: c.unmeasured_nodes for c in found.comparisons if c.unmeasured_nodes}
-    console.notes(
-        f"{count} nodes of {name} lie beyond the measured depth or ranks and count as never accepted"
-        for name, count in outside.items()
-    )
+    console.notes([] if json else found.notes)

@@ -95,6 +95,16 @@ def search(
         float | None,
         typer.Option(help="Share of the documents to keep out of the search and judge by.", show_default=False),
     ] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(help="Temperature that will be served, where the ranks may be of another.", show_default=False),
+    ] = None,
+    rule: Annotated[
+        str | None,
+        typer.Option(
+            help="Acceptance rule that will be served, where the ranks may be of another.", show_default=False
+        ),
+    ] = None,
     cost: Annotated[
         str | None,
         typer.Option(
@@ -131,47 +141,41 @@ def search(
     if allow_off and engine is None:
         raise typer.BadParameter("without --engine drafting nothing is always allowed", param_hint="--allow-off")
     from treeopt.cli import console
-    from treeopt.planner.inputs import load_inputs
-    from treeopt.planner.make import make_plan
+    from treeopt.planner.search import search as run
     from treeopt.render.search import report
-    from treeopt.solve.buckets import Sharing
-    from treeopt.solve.problem import Limits, Problem, parse_objective
-    from treeopt.solve.time_limit import TimeLimit
 
-    question = Problem(
-        batches=parse_batches(batches) if batches is not None else (batch or 0,),
-        context=DEFAULT_CONTEXT if context is None else context,
-        limits=Limits(max_nodes=max_nodes, max_depth=max_depth, max_children=max_children, max_ranks=max_ranks),
-        objective=parse_objective(objective),
-        budget_tokens=budget,
-        time_limit=TimeLimit(
-            max_mean_s=_seconds(max_tpot_ms), max_p99_s=_seconds(max_p99_tpot_ms), output_tokens=output_tokens
-        ),
-        sharing=Sharing(max_loss=sharing_loss, max_trees=max_trees),
-    )
-    target = None
-    if engine is not None:
-        from treeopt.planner.for_engine import Target  # imports all engines
-
-        target = Target.find(engine, allow_off=allow_off, drafter=drafter)
-    names = Names(
-        ranks=mix or ranks,
-        hardware=hardware,
-        model=model,
-        drafter=drafter or (Names.drafter if target is None else target.drafter),
-        dtype=dtype,
-        tp=tp,
-        capture_tokens=parse_captures(capture_sizes),
-        capture_limit=capture_limit,
-        expert_skew=expert_skew,
-        cost=cost,
-    )
-    listed = _contexts(contexts)
-    question.over(listed)  # says what is wrong with them before anything is loaded
     with console.working("searching"):
-        inputs = load_inputs(names, confidence=target is not None and target.has_triples)
-        plan = make_plan(
-            question, inputs, command=command_line(), contexts=listed, seed=seed, held_out=holdout, target=target
+        plan = run(
+            parse_batches(batches) if batches is not None else batch or 0,
+            ranks=mix or ranks,
+            hardware=hardware,
+            model=model,
+            drafter=drafter,
+            cost=cost,
+            context=_contexts(contexts) or (DEFAULT_CONTEXT if context is None else context),
+            engine=engine,
+            allow_off=allow_off,
+            objective=objective,
+            budget=budget,
+            max_tpot_ms=max_tpot_ms,
+            max_p99_tpot_ms=max_p99_tpot_ms,
+            output_tokens=output_tokens,
+            max_nodes=max_nodes,
+            max_depth=max_depth,
+            max_children=max_children,
+            max_ranks=max_ranks,
+            max_trees=max_trees,
+            sharing_loss=sharing_loss,
+            holdout=holdout,
+            seed=seed,
+            command=command_line(),
+            dtype=dtype,
+            tp=tp,
+            capture_tokens=parse_captures(capture_sizes),
+            capture_limit=capture_limit,
+            expert_skew=expert_skew,
+            temperature=temperature,
+            rule=rule,
         )
     if out is not None:
         plan.save(out)
@@ -186,7 +190,3 @@ def _contexts(text: str | None) -> tuple[int, ...]:
         if not part.isdecimal() or len(part) > 10:
             raise InputError(f"'{part}' is not a context", hint="write --contexts 1024,8192,32768")
     return tuple(map(int, parts))
-
-
-def _seconds(milliseconds: float | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1000.0

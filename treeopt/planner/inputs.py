@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from treeopt.acceptance.loading import load_profile
 from treeopt.acceptance.profile import RankProfile, differs, stated
-from treeopt.acceptance.rules import APPROXIMATE_RULES, GREEDY
+from treeopt.acceptance.rules import APPROXIMATE_RULES, GREEDY, RULES
 from treeopt.acceptance.traffic import Part, Traffic
 from treeopt.answer import Note
 from treeopt.cost import (
@@ -25,7 +25,7 @@ from treeopt.cost.kernels.experts import MAX_SKEW
 from treeopt.cost.model_file import model_document, model_from
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.step_table import TableStep
-from treeopt.errors import InputError
+from treeopt.errors import InputError, UnknownNameError
 from treeopt.files.shipped import Located, locate
 from treeopt.plan.plan import Plan
 from treeopt.plan.sources import (
@@ -43,6 +43,8 @@ from treeopt.planner.names import Names
 
 if TYPE_CHECKING:
     from treeopt.cost.tables.loading import CostTable
+
+MAX_TEMPERATURE: Final = 10.0  # beyond, text is noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +110,10 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
     Raises:
         InputError: an unknown name, an unreadable file, or a contradiction in one.
     """
+    if names.rule is not None and names.rule not in RULES:
+        raise UnknownNameError("rule", names.rule, RULES)
+    if names.temperature is not None and not 0.0 <= names.temperature <= MAX_TEMPERATURE:
+        raise InputError(f"temperature {names.temperature:g} is out of range", hint=f"give 0 to {MAX_TEMPERATURE:g}")
     hardware_at, model_at = locate("hardware", names.hardware), locate("models", names.model)
     evidence, ranks = load_evidence(names.ranks, confidence=confidence)
     # Read once, so that the hash is of what was used: a pipe has nothing to give a second time.
@@ -276,8 +282,10 @@ def _part(profile: RankProfile, weight: float) -> Part:
     return Part(name=profile.name, weight=weight, profile=profile, trace=profile.trace)
 
 
-def inputs_of(plan: Plan, *, ranks: str | None = None, confidence: bool = False) -> Inputs:
-    """The inputs that a plan was made from; `ranks` says where its rank profile is now.
+def inputs_of(
+    plan: Plan, *, ranks: str | None = None, confidence: bool = False, cost: StepCost | None = None
+) -> Inputs:
+    """The inputs that a plan was made from; `ranks` says where its rank profile is now, `cost` is the caller's own.
 
     A trace's recorded confidence is read with `confidence`, and where the plan has dynamic trees.
 
@@ -285,7 +293,7 @@ def inputs_of(plan: Plan, *, ranks: str | None = None, confidence: bool = False)
         InputError: one of them is gone, or has changed since.
     """
     of = plan.sources
-    if of.cost is not None and not of.cost.file:
+    if cost is None and of.cost is not None and not of.cost.file:
         raise InputError(
             f"the plan's step times are those of the program that made it ({of.cost.name})",
             hint="ask that program, or search again with --cost FILE",
@@ -301,7 +309,7 @@ def inputs_of(plan: Plan, *, ranks: str | None = None, confidence: bool = False)
             capture_tokens=of.hardware.capture_tokens,
             capture_limit=of.hardware.capture_limit,
             expert_skew=of.model.expert_skew,
-            cost=None if of.cost is None else of.cost.reference,
+            cost=cost or (None if of.cost is None else of.cost.reference),
             temperature=plan.verification.temperature,
             rule=plan.verification.rule,
         ),

@@ -90,6 +90,8 @@ def make_plan(
         found = restricted_search(target, questions, settled, evidence, inputs.cost, seed)
         settled = list(found[0].settled)
         of_engine = [Note.note(text) for text in engine_notes(target, found, evidence)]
+        if (foreign := target.engine.foreign_lookup(target.drafter, sources.ranks.drafter)) is not None:
+            of_engine.append(Note.warning(foreign))
         sources = replace(sources, engine=_engine(target, found, known=sources.ranks.knows_widths))
     one_for_all = bool(found) and not found[0].form.format.limits.per_batch
     buckets = tuple(_bucket(s, inputs, evidence, judge, seed, found[0] if found else None) for s in settled)

@@ -302,3 +302,9 @@ class Bucket:
             yield "break_even_length", self.break_even_length, ratio, "the step takes, in plain steps,"
             gain = self.tokens_per_s.value / self.plain.tokens_per_s.value
             yield "speedup.value", self.speedup.value, gain, "tokens/s over those of plain decoding are"
+        if self.time_per_token is not None:
+            mean_s = self.step_time_s / self.acceptance_length.value
+            yield "time_per_token.mean_s", self.time_per_token.mean_s, mean_s, "step time / acceptance length is"
+        if self.sensitivity is not None:
+            whole = sum(term.step_s for term in self.sensitivity.terms)
+            yield "sensitivity.terms", whole, self.step_time_s, "the step takes"
