@@ -220,7 +220,7 @@ def test_errors_of_the_system_are_told_apart(
     def fails(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("treeopt.files.documents.read_document", fails)
+    monkeypatch.setattr("treeopt.planner.show.read_document", fails)
     ran = run("show", "plan.yaml")
     wrong(ran, words)
     assert ("output" in ran.err) == ("output" in words)
