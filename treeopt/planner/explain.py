@@ -181,21 +181,12 @@ def explain(plan: Plan, inputs: Inputs, *, batch: int, context: int | None = Non
         batch=batch,
         context=point.context,
         bucket=bucket,
-<<<<<<< HEAD
         choice=choice,
         plain=plain,
-        plain_experts=_visits(cost, batch),
+        plain_experts=_visits(cost, batch, 1),
         best_here=best,
         additions=tuple(_additions(bucket.tree, traffic, plan.limits, cost, point)),
         sensitivity=cost_sensitivity(_alone(bucket, point, choice, plain, chain, runner_up), problem, traffic, cost),
-=======
-        choice=option(bucket.tree, choice.best),
-        plain=option(DraftTree(()), choice.plain),
-        plain_experts=_visits(cost, batch, 1),
-        best_here=option(alone.draft, alone.best),
-        additions=tuple(_additions(bucket.tree, ranks, plan.limits, cost, point)),
-        sensitivity=cost_sensitivity(choice, question, inputs.evidence, cost),
->>>>>>> main
         cliff=cliff(cost, batch * bucket.nodes),
     )
 
