@@ -14,6 +14,7 @@ from treeopt.kernels.tensors import wrong
 
 REGISTERS: Final = 65536  # of a multiprocessor
 WARPGROUP_ROWS: Final = 64  # least rows of a warpgroup's product
+DRIVER_BYTES: Final = 1 << 10  # of shared memory, kept from every program
 RESERVE: Final = 6 << 10  # bytes for page numbers, barriers and layouts that are converted
 HOPPER: Final = CHIPS["sm_90"]
 
@@ -229,7 +230,7 @@ def shared_bytes(line: AttentionConfig, *, shape: HeadShape, element_bytes: int,
 
 def resident(line: AttentionConfig, *, shape: HeadShape, element_bytes: int, chip: Chip) -> int:
     """Programs of a line that share a multiprocessor of a chip: fewer than the line means where memory is scarcer."""
-    need = shared_bytes(line, shape=shape, element_bytes=element_bytes, chip=chip)
+    need = shared_bytes(line, shape=shape, element_bytes=element_bytes, chip=chip) - RESERVE + DRIVER_BYTES
     return max(1, min(line.programs, chip.shared_sm // need))
 
 
