@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,6 +11,7 @@ from treeopt.cli.options import (
     Dtype,
     Hardware,
     Json,
+    KvDtype,
     Model,
     PlanOut,
     Tp,
@@ -21,9 +22,6 @@ from treeopt.cli.options import (
 from treeopt.errors import InputError
 from treeopt.planner.names import Names
 from treeopt.solve.problem import DEFAULT_CONTEXT
-
-if TYPE_CHECKING:
-    from treeopt.plan.plan import Plan
 
 
 def search(
@@ -77,6 +75,7 @@ def search(
     ] = 0.01,
     dtype: Dtype = Names.dtype,
     tp: Tp = Names.tp,
+    kv_dtype: KvDtype = None,
     capture_sizes: Annotated[
         str | None,
         typer.Option(
@@ -89,6 +88,10 @@ def search(
     ] = None,
     expert_skew: Annotated[
         float | None, typer.Option(help="How skewed routing is: 0 balanced, 1.2 heavily.", show_default=False)
+    ] = None,
+    expert_correlation: Annotated[
+        float | None,
+        typer.Option(help="Share of its experts that a token takes over from the one before it.", show_default=False),
     ] = None,
     mix: Annotated[
         str | None,
@@ -145,6 +148,7 @@ def search(
         raise typer.BadParameter("without --engine drafting nothing is always allowed", param_hint="--allow-off")
     from treeopt.cli import console
     from treeopt.planner.search import search as run
+    from treeopt.render.search import report
 
     with console.working("searching"):
         plan = run(
@@ -173,28 +177,19 @@ def search(
             command=command_line(),
             dtype=dtype,
             tp=tp,
+            kv_dtype=kv_dtype,
             capture_tokens=parse_captures(capture_sizes),
             capture_limit=capture_limit,
             expert_skew=expert_skew,
+            expert_correlation=expert_correlation,
             temperature=temperature,
             rule=rule,
         )
     if out is not None:
         plan.save(out)
-    _report(plan, json)
+    console.report(plan, json, report)
     console.notes(plan.notes)
     console.wrote(out)
-
-
-def _report(plan: Plan, json: bool) -> None:
-    if json:
-        typer.echo(plan.json())
-        return
-    from treeopt.cli import console
-    from treeopt.render import bucket_table, one_bucket, plan_heading
-
-    one = len(plan.buckets) == 1
-    console.result(plan_heading(plan), one_bucket(plan.buckets[0]) if one else bucket_table(plan, console.width()))
 
 
 def _contexts(text: str | None) -> tuple[int, ...]:
