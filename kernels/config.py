@@ -146,8 +146,7 @@ ELSEWHERE: Final[dict[tuple[Products, HeadShape, int], Lines]] = {
     ("mma", HeadShape(96, 96), 2): (
         _config(16, 64, 4, 2, 3),
         _config(32, 32, 4, 2, 2, tail=16),
-        _config(64, 32, 4, 2, 2, tail=16),
-        _config(128, 64, 8, 2, 1),
+        _config(64, 32, 8, 2, 1, tail=16),
     ),
     ("mma", HeadShape(128, 128), 2): (
         _config(16, 64, 4, 2, 2),
@@ -163,6 +162,10 @@ ELSEWHERE: Final[dict[tuple[Products, HeadShape, int], Lines]] = {
         _config(32, 64, 4, 2, 4),
         _config(64, 64, 4, 2, 3),
         _config(128, 64, 8, 2, 1, maxnreg=160),
+    ),
+    ("tcgen05", HeadShape(96, 96), 2): (
+        *TABLE[HeadShape(96, 96), 2][:3],
+        _config(128, 64, 8, 2, 1, maxnreg=255),
     ),
     ("tcgen05", HeadShape(256, 256), 2): (
         _config(16, 32, 4, 2, 2),

@@ -130,7 +130,7 @@ def make(case: Case, device: str) -> Inputs:
         table = torch.randperm(shape[0], generator=generator).int().view(requests, -1).to(device)
         first = 0
         for count, tokens in case.shared:  # the first request's pages, those that are shared whole
-            table[first : first + count, : tokens // case.page] = table[first, : tokens // case.page]
+            table[first : first + count, : tokens // case.page] = table[first, : tokens // case.page].clone()
             first += count
         cache = PagedCache(k=k, v=v, table=table, lengths=lengths, **scales)
     else:
