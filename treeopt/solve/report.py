@@ -9,8 +9,6 @@ from typing import Final
 import numpy as np
 
 from treeopt.acceptance.intervals import Interval, counted_interval, interval_of
-from treeopt.acceptance.paths import PathCounts
-from treeopt.acceptance.table import DepthRanks
 from treeopt.acceptance.traffic import Traffic
 from treeopt.answer import Estimate, Span
 from treeopt.arrays import IntArray
@@ -140,16 +138,16 @@ def _times(choice: Option, prices: Prices, rows: IntArray, chosen: int, traffic:
 
 
 def _with_interval(choice: Option, traffic: Traffic, seed: int) -> Estimate:
-    """E, by document from traces, by draft from one table of counts, without interval otherwise."""
+    """E, by document from traces, by draft from one profile of counts, without interval otherwise."""
     tokens, interval = choice.acceptance_length.value, None
     if choice.nodes == 1:
         interval = Interval(1.0, 1.0)
     elif traffic.can_be_replayed:
         interval = interval_of(traffic.drawn_tokens(choice.draft, seed), traffic.documents)
     else:
-        counts = traffic.parts[0].profile.evidence
-        if len(traffic.parts) == 1 and isinstance(counts, DepthRanks | PathCounts):
-            interval = counted_interval(counts, traffic.tree_of(choice.draft), seed=seed)
+        part = traffic.parts[0]
+        if len(traffic.parts) == 1 and part.model is None and part.profile.evidence is not None:
+            interval = counted_interval(part.profile.evidence, traffic.tree_of(choice.draft), seed=seed)
     return estimate(tokens, interval)
 
 
