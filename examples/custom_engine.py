@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 
-from treeopt.runtime import BucketTables, load_runtime
+import treeopt
 
 VOCABULARY = 97
 
@@ -29,7 +29,7 @@ def drafter(before: int, last: int, guesses: int) -> list[int]:
     return [*others[:place], right, *others[place:]][:guesses]
 
 
-def draft(bucket: BucketTables, before: int, last: int) -> np.ndarray:
+def draft(bucket: treeopt.BucketTables, before: int, last: int) -> np.ndarray:
     """`[P + 1]` the tree's tokens; place P takes the padding. One drafter pass per depth, as in the captured graph."""
     tables, nodes = bucket.tables, bucket.shape.nodes
     guesses = int(tables.ranks.max(initial=0)) + 1
@@ -43,7 +43,7 @@ def draft(bucket: BucketTables, before: int, last: int) -> np.ndarray:
     return tokens
 
 
-def verify(bucket: BucketTables, tokens: np.ndarray, before: int) -> list[int]:
+def verify(bucket: treeopt.BucketTables, tokens: np.ndarray, before: int) -> list[int]:
     """The accepted tokens and the bonus: walk the links, as a verification kernel does."""
     tables, node, above = bucket.tables, 0, before
     emitted: list[int] = []
@@ -59,7 +59,7 @@ def verify(bucket: BucketTables, tokens: np.ndarray, before: int) -> list[int]:
 
 
 def main() -> None:
-    runtime = load_runtime(sys.argv[1])
+    runtime = treeopt.load_runtime(sys.argv[1])
     graphs = {id(bucket): f"graph of {len(bucket.tree)} nodes" for bucket in runtime.buckets}  # capture here
     requests = [[start, start + 1] for start in range(1, 13)]
     emitted = steps = 0

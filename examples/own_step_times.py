@@ -1,6 +1,6 @@
 """Search with step times of your own instead of the roofline: here a table of measured milliseconds.
 
-Any object with `ridge_tokens` and `step_time_s` will do (`treeopt.cost.StepCost`). The numbers below are Llama-3.1-8B
+Any object with `ridge_tokens` and `step_time_s` will do. The numbers below are Llama-3.1-8B
 with an EAGLE drafter in vLLM at batch 16 and K + 1 tokens per request, posted with vLLM pull
 request 32374 (GPU not named); between them a step is as slow as the next longer one that was measured.
 
@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from treeopt.acceptance.loading import load_profile
-from treeopt.files.shipped import locate
-from treeopt.solve.problem import Limits, Problem
-from treeopt.solve.search import search
+import treeopt
 
 BATCH = 16
 MS_BY_TOKENS = {1: 7.3, 2: 8.39, 4: 9.95, 5: 10.8, 6: 11.59, 8: 13.11}
@@ -32,12 +29,14 @@ class MeasuredSteps:
 
 
 def main() -> None:
-    ranks = load_profile(locate("ranks", "example").path).model()
-    question = Problem(batches=(BATCH,), limits=Limits(max_nodes=max(MS_BY_TOKENS)))
-    (choice,) = search(question, ranks, MeasuredSteps())
-    print(f"best tree: {[list(p) for p in choice.tree.paths]}")
-    print(f"{choice.best.expected_tokens:.2f} tokens per step, {choice.speedup:.2f}x plain decoding")
-    print(f"best chain: K={choice.chain.depth}, {choice.chain.tokens_per_s / choice.plain.tokens_per_s:.2f}x")
+    plan = treeopt.search(BATCH, ranks="example", cost=MeasuredSteps(), max_nodes=max(MS_BY_TOKENS))
+    (bucket,) = plan.buckets
+    print(f"best tree: {[list(p) for p in bucket.tree.paths]}")
+    print(f"{bucket.acceptance_length.value:.2f} tokens per step, {bucket.speedup.value:.2f}x plain decoding")
+    chain, plain = bucket.best_chain, bucket.plain
+    print(f"best chain: K={chain.depth}, {chain.tokens_per_s.value / plain.tokens_per_s.value:.2f}x")
+    for row in treeopt.compare(plan, "chain:2", "none", cost=MeasuredSteps()).comparisons:
+        print(f"against {row.rival}: {row.gain.value:+.1%} ({row.verdict})")
 
 
 if __name__ == "__main__":

@@ -4,17 +4,23 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from plans import bucket_of, plan_of
 
 import treeopt
 from treeopt.answer import Span
+from treeopt.draft_family import Chains
+from treeopt.engines.fitting import fit_plan
 from treeopt.errors import FileFormatError, InputError
 from treeopt.files.documents import parse_document
 from treeopt.files.typed import write
 from treeopt.plan.plan import Plan
-from treeopt.plan.reading import load_plan, parse_tree
+from treeopt.plan.reading import load_plan, parse_plan, parse_tree
 from treeopt.planner.inputs import inputs_of, load_inputs
 from treeopt.planner.make import make_plan
 from treeopt.planner.names import Names
+from treeopt.runtime import Hysteresis, load_runtime
 from treeopt.solve.problem import Limits, Problem
 from treeopt.solve.time_limit import TimeLimit
 from treeopt.tree import DraftTree
@@ -63,9 +69,23 @@ def test_tree_for_finds_the_bucket(plan: Plan) -> None:
     assert plan.tree_for(1) == plan.buckets[0].tree
     assert plan.tree_for(64) == plan.buckets[-1].tree
     with pytest.raises(InputError, match="no batch 65") as caught:
-        plan.tree_for(65)
+        plan.bucket_for(65)
     assert "it covers 1, " in caught.value.hint
     assert "-64;" in caught.value.hint
+
+
+def test_beyond_the_plan_the_nearest_bucket_s_tree_is_verified_everywhere(wide: Plan) -> None:
+    """In Python, in the runtime, and in the schedule that engines load."""
+    runtime = load_runtime(wide, hysteresis=Hysteresis(steps=1))
+    for context in (1, 1024, 1025, 9000, 10**6):
+        for batch in (1, 2, 8, 9, 64, 65, 1000):
+            near = wide.at_context(min(context, 32768)).bucket_for(min(batch, 64)).tree
+            assert wide.tree_for(batch, context) == runtime.bucket_of(batch, context).tree == near
+    chains = plan_of(bucket_of(DraftTree.chain(3), 2, 4), bucket_of(DraftTree.chain(1), 5, 16))
+    drafts = fit_plan(chains, Chains(per_batch=True)).schedule
+    assert all(drafts.at(batch) == chains.tree_for(batch) for batch in (1, 2, 4, 5, 16, 17, 1000))
+    with pytest.raises(InputError, match="a step of 0 requests"):
+        wide.tree_for(0, 1024)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +117,7 @@ def test_tree_for_finds_batch_and_context(wide: Plan) -> None:
     for batch in (1, 5, 64):
         assert wide.tree_for(batch, 5000) == parts[8192].tree_for(batch) == wide.bucket_for(batch, 8192).tree
     with pytest.raises(InputError, match="no context 32769"):
-        wide.tree_for(8, 32769)
+        wide.bucket_for(8, 32769)
     with pytest.raises(InputError, match="several contexts") as caught:
         wide.tree_for(8)
     assert "1025-8192" in caught.value.hint
@@ -226,8 +246,9 @@ def change(plan: Plan, old: str, new: str) -> str:
         ("speculate: true", "speculate: false", "this contradicts the rest, which gives true"),
         ("verdict: pays", "verdict: does-not-pay", 'which gives "pays"'),
         ("acceptance_length: {value: ", "acceptance_length: {value: 1", "path probabilities sum to"),
-        ("  tokens_per_s: {value: ", "  tokens_per_s: {value: 1", "batch x acceptance length / step time"),
-        ("speedup: {value: ", "speedup: {value: 1", "tokens/s over those of plain decoding"),
+        ("  tokens_per_s: {value: ", "  tokens_per_s: {value: 1", "lies outside its interval"),
+        ("step_time_s: 0.0", "step_time_s: 0.1", "batch x acceptance length / step time"),
+        ("speedup: {value: ", "speedup: {value: 1", "lies outside its interval"),
         ("break_even_length: ", "break_even_length: 1", "the step takes, in plain steps"),
         ("num_speculative_tokens: ", "num_speculative_tokens: 1", "this contradicts the rest"),
         ("plain:\n    num_speculative_tokens: 0", "plain:\n    num_speculative_tokens: 1", "which gives 0"),
@@ -279,3 +300,31 @@ def test_bare_trees(text: str) -> None:
 def test_what_is_no_tree_file(text: str, message: str) -> None:
     with pytest.raises(FileFormatError, match=message):
         parse_tree(parse_document(text, name="tree", what="tree"))
+
+
+CHECKED = (
+    *("acceptance_length.value", "tokens_per_s.value", "speedup.value", "break_even_length", "step_time_s"),
+    *("verified_tokens", "nodes", "depth", "num_speculative_tokens", "plain.tokens_per_s.value", "plain.step_time_s"),
+    *("best_chain.tokens_per_s.value", "best_chain.step_time_s", "best_chain.acceptance_length.value"),
+    *("best_chain.nodes", "evidence.runner_up.tokens_per_s.value", "evidence.time_per_token.mean_s"),
+    *("evidence.path_probabilities.1", "sensitivity.terms.0.step_s"),
+)
+
+
+@given(st.sampled_from(CHECKED), st.integers(0, 2), st.floats(0.0, 1e3))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_number_that_is_changed_alone_is_refused(plan: Plan, key: str, i: int, factor: float) -> None:
+    """One number of a bucket times a factor: its line is named, whichever command reads the plan."""
+    assume(abs(factor - 1.0) > 1e-2)
+    document = yaml.safe_load(plan.yaml())
+    place = document["buckets"][min(i, len(document["buckets"]) - 1)]
+    *way, last = key.split(".")
+    for step in way:
+        place = place[int(step) if step.isdecimal() else step]
+        assume(place is not None)
+    at = int(last) if last.isdecimal() else last
+    was = place[at]
+    place[at] = round(was * factor) if isinstance(was, int) else was * factor
+    assume(place[at] != was)
+    with pytest.raises(FileFormatError, match=r"plan.yaml:\d+: buckets"):
+        parse_plan(parse_document(yaml.safe_dump(document, sort_keys=False), name="plan.yaml", what="plan"))

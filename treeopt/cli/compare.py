@@ -19,26 +19,10 @@ def compare(
     json: Json = False,
 ) -> None:
     """Price a plan against path lists, chains or plain decoding, from the plan's own evidence."""
-    from treeopt.files.typed import json_text
-    from treeopt.plan.reading import load_plan
-    from treeopt.planner.compare import Comparisons, compare_with, parse_rival
-    from treeopt.planner.inputs import inputs_of
-
-    loaded = load_plan(plan)
-    others = [parse_rival(name) for name in rivals]
-    inputs = inputs_of(loaded, ranks=ranks, confidence=any(other.is_dynamic for other in others))
-    found = [c for other in others for c in compare_with(loaded, other, inputs)]
-    if json:
-        typer.echo(json_text(Comparisons(comparisons=tuple(found))))
-        return
     from treeopt.cli import console
-    from treeopt.render import comparison_table
+    from treeopt.planner.compare import compare as run
+    from treeopt.render.compare import report
 
-    console.result(comparison_table(found))
-    said = [other.assumption(inputs.evidence) for other in others]
-    console.notes(sentence for sentence in said if sentence is not None)
-    outside = {c.rival: c.unmeasured_nodes for c in found if c.unmeasured_nodes}
-    console.notes(
-        f"{count} nodes of {name} lie beyond the measured depth or ranks and count as never accepted"
-        for name, count in outside.items()
-    )
+    found = run(plan, *rivals, ranks=ranks)
+    console.report(found, json, report)
+    console.notes([] if json else found.notes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,6 +11,7 @@ from treeopt.cli.options import (
     Dtype,
     Hardware,
     Json,
+    KvDtype,
     Model,
     PlanOut,
     Tp,
@@ -21,9 +22,6 @@ from treeopt.cli.options import (
 from treeopt.errors import InputError
 from treeopt.planner.names import Names
 from treeopt.solve.problem import DEFAULT_CONTEXT
-
-if TYPE_CHECKING:
-    from treeopt.plan.plan import Plan
 
 
 def search(
@@ -77,6 +75,7 @@ def search(
     ] = 0.01,
     dtype: Dtype = Names.dtype,
     tp: Tp = Names.tp,
+    kv_dtype: KvDtype = None,
     capture_sizes: Annotated[
         str | None,
         typer.Option(
@@ -90,6 +89,10 @@ def search(
     expert_skew: Annotated[
         float | None, typer.Option(help="How skewed routing is: 0 balanced, 1.2 heavily.", show_default=False)
     ] = None,
+    expert_correlation: Annotated[
+        float | None,
+        typer.Option(help="Share of its experts that a token takes over from the one before it.", show_default=False),
+    ] = None,
     mix: Annotated[
         str | None,
         typer.Option(help="Several rank profiles by their share of drafts: a.npz=0.3,b.npz=0.7.", show_default=False),
@@ -97,6 +100,16 @@ def search(
     holdout: Annotated[
         float | None,
         typer.Option(help="Share of the documents to keep out of the search and judge by.", show_default=False),
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(help="Temperature that will be served, where the ranks may be of another.", show_default=False),
+    ] = None,
+    rule: Annotated[
+        str | None,
+        typer.Option(
+            help="Acceptance rule that will be served, where the ranks may be of another.", show_default=False
+        ),
     ] = None,
     cost: Annotated[
         str | None,
@@ -134,65 +147,49 @@ def search(
     if allow_off and engine is None:
         raise typer.BadParameter("without --engine drafting nothing is always allowed", param_hint="--allow-off")
     from treeopt.cli import console
-    from treeopt.files.writing import refuse_overwriting
-    from treeopt.planner.inputs import load_inputs
-    from treeopt.planner.make import make_plan
-    from treeopt.solve.buckets import Sharing
-    from treeopt.solve.problem import Limits, Problem, parse_objective
-    from treeopt.solve.time_limit import TimeLimit
+    from treeopt.planner.search import search as run
+    from treeopt.render.search import report
 
-    question = Problem(
-        batches=parse_batches(batches) if batches is not None else (batch or 0,),
-        context=DEFAULT_CONTEXT if context is None else context,
-        limits=Limits(max_nodes=max_nodes, max_depth=max_depth, max_children=max_children, max_ranks=max_ranks),
-        objective=parse_objective(objective),
-        budget_tokens=budget,
-        time_limit=TimeLimit(
-            max_mean_s=_seconds(max_tpot_ms), max_p99_s=_seconds(max_p99_tpot_ms), output_tokens=output_tokens
-        ),
-        sharing=Sharing(max_loss=sharing_loss, max_trees=max_trees),
-    )
-    target = None
-    if engine is not None:
-        from treeopt.planner.for_engine import Target  # imports all engines
-
-        target = Target.find(engine, allow_off=allow_off, drafter=drafter)
-    names = Names(
-        ranks=mix or ranks,
-        hardware=hardware,
-        model=model,
-        drafter=drafter or (Names.drafter if target is None else target.drafter),
-        dtype=dtype,
-        tp=tp,
-        capture_tokens=parse_captures(capture_sizes),
-        capture_limit=capture_limit,
-        expert_skew=expert_skew,
-        cost=cost,
-    )
-    listed = _contexts(contexts)
-    question.over(listed)  # says what is wrong with them before anything is loaded
     with console.working("searching"):
-        inputs = load_inputs(names, confidence=target is not None and target.has_triples)
-        plan = make_plan(
-            question, inputs, command=command_line(), contexts=listed, seed=seed, held_out=holdout, target=target
+        plan = run(
+            parse_batches(batches) if batches is not None else batch or 0,
+            ranks=mix or ranks,
+            hardware=hardware,
+            model=model,
+            drafter=drafter,
+            cost=cost,
+            context=_contexts(contexts) or (DEFAULT_CONTEXT if context is None else context),
+            engine=engine,
+            allow_off=allow_off,
+            objective=objective,
+            budget=budget,
+            max_tpot_ms=max_tpot_ms,
+            max_p99_tpot_ms=max_p99_tpot_ms,
+            output_tokens=output_tokens,
+            max_nodes=max_nodes,
+            max_depth=max_depth,
+            max_children=max_children,
+            max_ranks=max_ranks,
+            max_trees=max_trees,
+            sharing_loss=sharing_loss,
+            holdout=holdout,
+            seed=seed,
+            command=command_line(),
+            dtype=dtype,
+            tp=tp,
+            kv_dtype=kv_dtype,
+            capture_tokens=parse_captures(capture_sizes),
+            capture_limit=capture_limit,
+            expert_skew=expert_skew,
+            expert_correlation=expert_correlation,
+            temperature=temperature,
+            rule=rule,
         )
     if out is not None:
-        refuse_overwriting(out, *inputs.files)
         plan.save(out)
-    _report(plan, json)
+    console.report(plan, json, report)
     console.notes(plan.notes)
     console.wrote(out)
-
-
-def _report(plan: Plan, json: bool) -> None:
-    if json:
-        typer.echo(plan.json())
-        return
-    from treeopt.cli import console
-    from treeopt.render import bucket_table, one_bucket, plan_heading
-
-    one = len(plan.buckets) == 1
-    console.result(plan_heading(plan), one_bucket(plan.buckets[0]) if one else bucket_table(plan, console.width()))
 
 
 def _contexts(text: str | None) -> tuple[int, ...]:
@@ -201,7 +198,3 @@ def _contexts(text: str | None) -> tuple[int, ...]:
         if not part.isdecimal() or len(part) > 10:
             raise InputError(f"'{part}' is not a context", hint="write --contexts 1024,8192,32768")
     return tuple(map(int, parts))
-
-
-def _seconds(milliseconds: float | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1000.0

@@ -110,10 +110,18 @@ class Plan:
     def tree_for(self, batch: int, context: int | None = None) -> DraftTree:
         """The tree to verify at a batch size and context; the empty tree means plain decoding.
 
+        Sizes that the plan does not cover get the nearest bucket's tree, as in the runtime and in what engines load: a
+        serving loop must draft something. The bucket's numbers do not hold there, so `bucket_for` refuses.
+
         Raises:
-            InputError: the plan was not made for that batch size or context (see `at_context`).
+            InputError: no request at all, or no context given where there are several.
         """
-        return self.bucket_for(batch, context).tree
+        if batch < 1:
+            raise InputError(f"a step of {batch} requests", hint="a step has at least one request")
+        if context is not None:
+            context = min(max(context, self.contexts[0].min), self.contexts[-1].max)
+        own = self.at_context(context)
+        return own.bucket_for(min(max(batch, own.buckets[0].batch.min), own.buckets[-1].batch.max)).tree
 
     def document(self) -> dict[str, Any]:
         """The plan as the value of its file, keys in their stable order."""

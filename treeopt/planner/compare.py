@@ -10,13 +10,15 @@ from typing import ClassVar
 from treeopt.acceptance.dynamic_tree import dynamic_tree_shape
 from treeopt.acceptance.model import PathModel
 from treeopt.acceptance.traffic import Traffic
-from treeopt.answer import Estimate
-from treeopt.draft_family import Draft, DynamicTree
+from treeopt.answer import Estimate, Note
+from treeopt.cost.step_cost import StepCost
+from treeopt.draft_family import Draft, DynamicTree, in_words
 from treeopt.engines.importing import load_drafts, parse_spec
 from treeopt.engines.schedule import DraftSchedule
 from treeopt.files.typed import Count, Whole
 from treeopt.plan.plan import Plan
-from treeopt.planner.inputs import Inputs
+from treeopt.plan.reading import load_plan
+from treeopt.planner.inputs import Inputs, inputs_of
 from treeopt.planner.make import estimate, option
 from treeopt.solve.bucket import Option
 from treeopt.solve.fixed_point import paired_gain
@@ -111,10 +113,57 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparisons:
-    """A plan against all its rivals."""
+    """A plan against all its rivals, and what the prices take for granted."""
 
     FORMAT: ClassVar[str] = "treeopt.compare/2"
     comparisons: tuple[Comparison, ...]
+    notes: tuple[Note, ...] = ()
+
+
+def compare(
+    plan: Plan | str | Path,
+    *rivals: str | Plan | DraftTree,
+    ranks: str | None = None,
+    cost: StepCost | None = None,
+) -> Comparisons:
+    """A plan against what else might run, priced anew from the plan's own evidence: what `treeopt compare` gives.
+
+    Args:
+        plan: the plan or its file.
+        *rivals: `none`, `chain:K`, `sglang:3,4,16`, the path of a plan, a tree or an engine's file, or a plan or tree.
+        ranks: where the plan's rank profile is now.
+        cost: the step times of a plan that was made with an object of your own.
+
+    Raises:
+        InputError: a rival is none of these, or a file that the plan was made from is gone or has changed.
+    """
+    loaded = plan if isinstance(plan, Plan) else load_plan(plan)
+    others = [rival_of(rival) for rival in rivals]
+    inputs = inputs_of(loaded, ranks=ranks, confidence=any(other.is_dynamic for other in others), cost=cost)
+    found = [c for other in others for c in compare_with(loaded, other, inputs)]
+    said = [other.assumption(inputs.evidence) for other in others]
+    outside = {c.rival: c.unmeasured_nodes for c in found if c.unmeasured_nodes}
+    notes = [
+        *filter(None, said),
+        *(
+            f"{count} nodes of {name} lie beyond the measured depth or ranks and count as never accepted"
+            for name, count in outside.items()
+        ),
+    ]
+    return Comparisons(comparisons=tuple(found), notes=tuple(map(Note.note, notes)))
+
+
+def rival_of(rival: str | Plan | DraftTree) -> Rival:
+    """Something to compare with, by its words, its file, or itself.
+
+    Raises:
+        InputError: words that are none of these.
+    """
+    if isinstance(rival, Plan):
+        return Rival(name="plan", drafts=rival)
+    if isinstance(rival, DraftTree):
+        return Rival(name=in_words(rival), drafts=DraftSchedule.constant(rival))
+    return parse_rival(rival)
 
 
 def parse_rival(text: str) -> Rival:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from treeopt.acceptance.loading import load_profile
+from treeopt.acceptance.model import expected_tokens, path_probabilities
 from treeopt.acceptance.profile import RankProfile, differs, stated
-from treeopt.acceptance.rules import APPROXIMATE_RULES, GREEDY
+from treeopt.acceptance.rules import APPROXIMATE_RULES, GREEDY, RULES
 from treeopt.acceptance.traffic import Part, Traffic
 from treeopt.answer import Note
 from treeopt.cost import (
-    EngineSteps,
     Hardware,
     ModelShape,
     ModelStep,
@@ -23,9 +24,10 @@ from treeopt.cost import (
 from treeopt.cost.hardware import hardware_document
 from treeopt.cost.kernels.experts import MAX_SKEW
 from treeopt.cost.model_file import model_document, model_from
+from treeopt.cost.served.published import Basis, PriceError, ServedConstants, served_constants
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.step_table import TableStep
-from treeopt.errors import InputError
+from treeopt.errors import InputError, UnknownNameError
 from treeopt.files.shipped import Located, locate
 from treeopt.plan.plan import Plan
 from treeopt.plan.sources import (
@@ -40,9 +42,15 @@ from treeopt.plan.sources import (
 )
 from treeopt.planner.evidence_notes import evidence_notes
 from treeopt.planner.names import Names
+from treeopt.tree import DraftTree
 
 if TYPE_CHECKING:
     from treeopt.cost.tables.loading import CostTable
+
+MAX_TEMPERATURE: Final = 10.0  # beyond, text is noise
+
+
+_TELL: Final = "two minutes of `treeopt measure` on your server tell"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +63,7 @@ class Inputs:
     hardware: Hardware
     model: ModelShape
     kernels: ModelStep
+    served: ServedConstants
     cost: StepCost
     cost_findings: tuple[str, ...] = ()
 
@@ -71,6 +80,20 @@ class Inputs:
         """The verification rule that was asked for, else that of the evidence; greedy where neither says."""
         measured = stated([part.profile for part in self.evidence.parts], "rule")
         return self.names.rule or next(iter(measured), GREEDY)
+
+    @property
+    def price_error(self) -> PriceError | None:
+        """How far published steps lay from steps priced so; None for step times that the user gave."""
+        return self.served.error if self.cost is self.kernels else None
+
+    def _of_engine(self) -> list[Note]:
+        """Whose constants the engine is priced with, where they are not its own for this drafter."""
+        evidence, kind = self.kernels.engine.evidence, self.kernels.drafter.kind
+        if self.served.basis is not Basis.TYPICAL:
+            return []
+        if evidence is not None:
+            return [Note.warning(f"what the engine adds was fitted with {evidence.drafter}, not {kind}: {_TELL}")]
+        return [Note.warning(f"what this engine adds with {kind} is not published, typical times count: {_TELL}")]
 
     def notes(self, batch: int, context: int, nodes: int = 1) -> list[Note]:
         """What a reader of any number made from these inputs, up to these sizes, must know."""
@@ -91,15 +114,10 @@ class Inputs:
         if isinstance(self.cost, TableStep):
             of_table = [*self.cost_findings, *self.cost.notes(batch=batch, nodes=nodes, context=context)]
             found += map(Note.note, of_table)
-        served = self.kernels.engine.evidence
-        if served is not None and served.drafter != self.kernels.drafter.kind:
-            found.append(
-                Note.warning(
-                    f"engine constants were fitted to served steps with the drafter {served.drafter}, not with "
-                    f"{self.kernels.drafter.kind}"
-                )
-            )
-        return found + [Note.note(text) for text in self.kernels.notes(batch=batch, nodes=nodes, context=context)]
+        elif self.price_error is not None:
+            found += self._of_engine()
+        of_kernels = self.kernels.notes(batch=batch, nodes=nodes, context=context)
+        return found + [(Note.warning if text.startswith("implausible") else Note.note)(text) for text in of_kernels]
 
 
 def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
@@ -108,23 +126,29 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
     Raises:
         InputError: an unknown name, an unreadable file, or a contradiction in one.
     """
+    if names.rule is not None and names.rule not in RULES:
+        raise UnknownNameError("rule", names.rule, RULES)
+    if names.temperature is not None and not 0.0 <= names.temperature <= MAX_TEMPERATURE:
+        raise InputError(f"temperature {names.temperature:g} is out of range", hint=f"give 0 to {MAX_TEMPERATURE:g}")
     hardware_at, model_at = locate("hardware", names.hardware), locate("models", names.model)
     evidence, ranks = load_evidence(names.ranks, confidence=confidence)
     # Read once, so that the hash is of what was used: a pipe has nothing to give a second time.
     hardware_file, model_file = hardware_document(hardware_at.path), model_document(model_at.path)
     hardware = Hardware.from_document(hardware_file)
-    model = _skewed(model_from(model_file), names.expert_skew)
+    model = _routed(model_from(model_file), names)
     drafter = parse_drafter(names.drafter, load_model=lambda name: load_model(locate("models", name).path))
-    engine = (hardware.engine_steps or EngineSteps()).with_captures(names.capture_tokens, names.capture_limit)
+    served = served_constants(hardware, drafter.kind)
+    engine = replace(hardware, engine_steps=served.steps).engine(names.capture_tokens, names.capture_limit)
     kernels = ModelStep(
         model=model,
         times=hardware.kernel_times(),
         drafter=drafter,
-        dtype=names.dtype,
+        dtype=names.dtype or model.dtype,
+        kv_dtype=names.kv_dtype,
         tp=names.tp,
         engine=engine,
     )
-    priced = _priced(names.cost, kernels)
+    priced = _priced(names.cost, kernels, evidence)
     return Inputs(
         names=names,
         evidence=evidence,
@@ -143,9 +167,11 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
                 name=model.name,
                 file=_file(model_at),
                 sha256=model_file.sha256,
-                dtype=names.dtype,
+                dtype=names.dtype or model.dtype,
                 tp=names.tp,
+                kv_dtype=names.kv_dtype,
                 expert_skew=names.expert_skew,
+                expert_correlation=names.expert_correlation,
             ),
             drafter=_drafter_source(names.drafter),
             cost=priced.source,
@@ -153,6 +179,7 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
         hardware=hardware,
         model=model,
         kernels=kernels,
+        served=served,
         cost=priced.cost,
         cost_findings=priced.findings,
     )
@@ -166,12 +193,12 @@ class _Priced(NamedTuple):
     findings: tuple[str, ...] = ()
 
 
-def _priced(cost: str | StepCost | None, kernels: ModelStep) -> _Priced:
+def _priced(cost: str | StepCost | None, kernels: ModelStep, evidence: Traffic) -> _Priced:
     if cost is None:
         return _Priced(kernels)
     if not isinstance(cost, str):
         return _Priced(cost, CostSource(name=type(cost).__name__, sha256=""))
-    table = _cost_table(cost)
+    table = _cost_table(cost).at_lengths(_chain_lengths(evidence))
     source = CostSource(name=table.name, file=cost, sha256=table.sha256)
     return _Priced(table.step(carried_by=kernels), source, table.findings)
 
@@ -194,14 +221,34 @@ def _cost_table(name: str) -> CostTable:
     return load_cost_table(Path(name))
 
 
-def _skewed(model: ModelShape, skew: float | None) -> ModelShape:
-    if skew is None:
+def _chain_lengths(evidence: Traffic) -> Callable[[int], float]:
+    """Tokens per step of chains of K drafts."""
+    models = [(part.weight, part.profile.model()) for part in evidence.parts]
+
+    def tokens_per_step(K: int) -> float:
+        chain = DraftTree.chain(K)
+        return sum(weight * expected_tokens(path_probabilities(model, chain)) for weight, model in models)
+
+    return tokens_per_step
+
+
+def _routed(model: ModelShape, names: Names) -> ModelShape:
+    """The model with the routing that was asked for."""
+    skew, correlation = names.expert_skew, names.expert_correlation
+    if skew is None and correlation is None:
         return model
     if model.experts is None:
-        raise InputError(f"{model.name} has no experts to be skewed", hint="leave the skew out")
-    if not 0.0 <= skew <= MAX_SKEW:
+        raise InputError(f"{model.name} has no experts to be skewed", hint="leave the skew and correlation out")
+    if skew is not None and not 0.0 <= skew <= MAX_SKEW:
         raise InputError(f"an expert skew of {skew:g} is out of range", hint=f"give 0 (balanced) to {MAX_SKEW:g}")
-    return replace(model, experts=replace(model.experts, skew=skew))
+    if correlation is not None and not 0.0 <= correlation <= 1.0:
+        raise InputError(f"an expert correlation of {correlation:g} is out of range", hint="give 0 (none) to 1")
+    experts = replace(
+        model.experts,
+        skew=model.experts.skew if skew is None else skew,
+        correlation=model.experts.correlation if correlation is None else correlation,
+    )
+    return replace(model, experts=experts)
 
 
 def load_evidence(text: str, *, confidence: bool = False) -> tuple[Traffic, RanksSource]:
@@ -276,8 +323,10 @@ def _part(profile: RankProfile, weight: float) -> Part:
     return Part(name=profile.name, weight=weight, profile=profile, trace=profile.trace)
 
 
-def inputs_of(plan: Plan, *, ranks: str | None = None, confidence: bool = False) -> Inputs:
-    """The inputs that a plan was made from; `ranks` says where its rank profile is now.
+def inputs_of(
+    plan: Plan, *, ranks: str | None = None, confidence: bool = False, cost: StepCost | None = None
+) -> Inputs:
+    """The inputs that a plan was made from; `ranks` says where its rank profile is now, `cost` is the caller's own.
 
     A trace's recorded confidence is read with `confidence`, and where the plan has dynamic trees.
 
@@ -285,7 +334,7 @@ def inputs_of(plan: Plan, *, ranks: str | None = None, confidence: bool = False)
         InputError: one of them is gone, or has changed since.
     """
     of = plan.sources
-    if of.cost is not None and not of.cost.file:
+    if cost is None and of.cost is not None and not of.cost.file:
         raise InputError(
             f"the plan's step times are those of the program that made it ({of.cost.name})",
             hint="ask that program, or search again with --cost FILE",
@@ -300,8 +349,10 @@ def inputs_of(plan: Plan, *, ranks: str | None = None, confidence: bool = False)
             tp=of.model.tp,
             capture_tokens=of.hardware.capture_tokens,
             capture_limit=of.hardware.capture_limit,
+            kv_dtype=of.model.kv_dtype,
             expert_skew=of.model.expert_skew,
-            cost=None if of.cost is None else of.cost.reference,
+            expert_correlation=of.model.expert_correlation,
+            cost=cost or (None if of.cost is None else of.cost.reference),
             temperature=plan.verification.temperature,
             rule=plan.verification.rule,
         ),
