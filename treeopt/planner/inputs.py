@@ -71,7 +71,7 @@ class Inputs:
     def files(self) -> list[Path]:
         """The files that a result must not be written over."""
         traces = [file for part in self.evidence.parts for file in part.profile.files]
-        named = [item.rpartition("=")[0] or item for item in self.names.ranks.split(",")]
+        named = [item.rpartition("=")[0] or item for item in (self.names.ranks or "").split(",")]
         tables = [self.names.cost] if isinstance(self.names.cost, str) else []
         return [*traces, *map(Path, (*named, self.names.hardware, self.names.model, *tables))]
 
@@ -97,7 +97,7 @@ class Inputs:
 
     def notes(self, batch: int, context: int, nodes: int = 1) -> list[Note]:
         """What a reader of any number made from these inputs, up to these sizes, must know."""
-        found = evidence_notes(self.evidence.parts, self.names, self.kernels.drafter.kind, context)
+        found = evidence_notes(self.evidence.parts, self.names, self.model.name, self.kernels.drafter.kind, context)
         if self.rule in APPROXIMATE_RULES:
             found.append(Note.warning(f"{self.rule} acceptance changes what the model says"))
         if self.model.note:
@@ -131,11 +131,12 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
     if names.temperature is not None and not 0.0 <= names.temperature <= MAX_TEMPERATURE:
         raise InputError(f"temperature {names.temperature:g} is out of range", hint=f"give 0 to {MAX_TEMPERATURE:g}")
     hardware_at, model_at = locate("hardware", names.hardware), locate("models", names.model)
-    evidence, ranks = load_evidence(names.ranks, confidence=confidence)
     # Read once, so that the hash is of what was used: a pipe has nothing to give a second time.
     hardware_file, model_file = hardware_document(hardware_at.path), model_document(model_at.path)
     hardware = Hardware.from_document(hardware_file)
     model = _routed(model_from(model_file), names)
+    names = names.with_ranks(model.name)
+    evidence, ranks = load_evidence(names.ranks or "", confidence=confidence)
     drafter = parse_drafter(names.drafter, load_model=lambda name: load_model(locate("models", name).path))
     served = served_constants(hardware, drafter.kind)
     engine = replace(hardware, engine_steps=served.steps).engine(names.capture_tokens, names.capture_limit)
