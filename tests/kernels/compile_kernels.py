@@ -193,7 +193,7 @@ def loads(shape: HeadShape, element_bytes: int, chip: Chip) -> list[str]:
 
 
 def variants(group: str, *, every: bool, chips: Sequence[str] = tuple(CHIPS)) -> Iterator[Variant]:
-    """Every line for Hopper, as it reads fastest; of other chips the largest line of a group.
+    """Of 128 dimensions every line for Hopper, with FP8 and a window; of every group its largest line for two chips.
 
     With `every`: all lines for all chips and ways to load, and with FP8, windows and the tree in the cache.
     """
@@ -206,12 +206,12 @@ def variants(group: str, *, every: bool, chips: Sequence[str] = tuple(CHIPS)) ->
             ways = loads(shape, size, CHIPS[arch])
             lines, by_pointers = (fitting(shape, size, CHIPS[arch], tma=tma) for tma in (True, False))
             if not every:
-                if arch == "sm_90":
+                if arch == "sm_90" and group == "128":
                     for config in lines:
-                        yield attention(shape, config, arch=arch, load=ways[0], dtype=dtype)
-                    if group == "128":
-                        yield attention(shape, by_pointers[-1], arch=arch, load="paged")
-                elif arch == OTHERS.get(group) and (shape, size) == GROUPS[group][0]:
+                        yield attention(shape, config, arch=arch, load=ways[0])
+                    yield attention(shape, by_pointers[-1], arch=arch, load="paged", window=1024)
+                    yield attention(shape, lines[-1], arch=arch, load=ways[0], fp8=True)
+                elif arch in ("sm_90", OTHERS.get(group)) and (shape, size) == GROUPS[group][0]:
                     yield attention(shape, lines[-1], arch=arch, load=ways[0], dtype=dtype)
                 continue
             for load in ways:
