@@ -175,13 +175,11 @@ def helpers(arch: str) -> Iterator[Variant]:
             kernel="compaction_kernel",
             arch=arch,
             signature={
-                "strips": "*i64",
-                "accepted": "*i32",
-                "lengths": "*i32",
-                "table": ("*i32", "i32"),
-                "path": "i32",
+                "strips_ptr": "*i64",
+                **dict.fromkeys(("accepted_ptr", "lengths_ptr", "table_ptr"), "*i32"),
+                **dict.fromkeys(("stride_tb", "path_length"), "i32"),
             },
-            constants={"PAGE": page, "NODES": ROWS_AT_ONCE, "BYTES": BLOCK_BYTES},
+            constants={"PAGE_SIZE": page, "BLOCK_ROWS": ROWS_AT_ONCE, "BLOCK_BYTES": BLOCK_BYTES},
             warps=COMPACTION_WARPS,
         )
 
