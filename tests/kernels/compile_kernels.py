@@ -287,6 +287,12 @@ def _waits(sass: str, width: str) -> bool:
     return bool(loads and stores) and bool(re.search(r"\bBAR\b", sass[max(loads) : min(stores)]))
 
 
+def _merges_in_order(ptx: str) -> bool:
+    """Whether a program counts itself behind a barrier with release order, and whoever merges acquires that count."""
+    counted = re.search(r"\bbar\.sync(?:(?!bar\.sync|st\.global)[^\x00])*?atom\.global\.gpu\.release", ptx)
+    return bool(counted) and bool(re.search(r"(?:ld|atom)\.global\.gpu\.acquire[^\x00]*?bar\.sync", ptx))
+
+
 def _wide_loads(ir: str, warps: int) -> int:
     """16-byte loads of a thread in the program's loads of vectors; tiles of fewer bytes per thread are left out."""
     loads = r"(?:tt\.load|ttg\.async_copy_global_to_local)[^\n]*?tensor<(\d+)x(\d+)x!tt\.ptr<(\w+)>"
@@ -321,6 +327,7 @@ def _resources(binary: Any, variant: Variant) -> dict[str, Any]:
         "wide_loads_needed": _wide_loads(binary.asm["ttgir"], variant.warps),
         "descriptor_loads": len(re.findall(r"\bUTMALDG", sass)),
         "waits": {width: _waits(sass, width) for width in (".128", ".U8")},
+        "merges_in_order": _merges_in_order(binary.asm["ptx"]),
     }
 
 
