@@ -209,8 +209,8 @@ def assert_within_budget(found: TreeAttention, inputs: Inputs, gold: TreeAttenti
     """Against float64: twice the error of plain torch in that dtype, and the spacing of float32, the sums' own.
 
     A soft cap rounds scores as large as itself: its spacing comes on top. Plain torch may be right by luck where there
-    are few rows: two spacings of the dtype are allowed in any case, which rounding weights and results may take in a row
-    that is larger than the typical one.
+    are few rows: two spacings of the dtype are allowed in any case, which rounding weights and results may take in a
+    row that is larger than the typical one.
     """
     gold = gold or tree_attention_reference(*inputs.double().arguments, **inputs.options)
     plain = tree_attention_reference(*inputs.arguments, **inputs.options)
