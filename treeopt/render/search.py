@@ -12,14 +12,21 @@ from rich.text import Text
 from treeopt.plan.plan import Plan
 from treeopt.plan.sources import FormatLoss
 from treeopt.planner.names import DEFAULT_HARDWARE, DEFAULT_MODEL
+from treeopt.render.drawing import draw
 from treeopt.render.text import estimate, loss, ms, percent, plain_table, rate, speedup, words
-from treeopt.render.trees import draw
 from treeopt.solve.bucket import Bucket, EngineLoss, Option
 
 # From this many columns on a terminal gets every number of a plan.
 WIDE: Final = 130
 # A drawing with more nodes than this helps nobody; `treeopt show` draws all.
 DRAWN_NODES: Final = 24
+
+
+def report(plan: Plan, width: int) -> RenderableType:
+    """What the plan was made from; then its one answer in full, or a line per bucket."""
+    if len(plan.buckets) == 1:
+        return Group(plan_heading(plan), one_bucket(plan.buckets[0]))
+    return Group(plan_heading(plan), bucket_table(plan, width))
 
 
 def plan_heading(plan: Plan) -> Text:
@@ -150,12 +157,21 @@ def _verdict(bucket: Bucket) -> Text:
     context = f", context {bucket.context.words}" if bucket.context.min < bucket.context.max else ""
     text = Text(f"Batch {bucket.batches}{context}: ", style="bold")
     if not bucket.speculate:
-        return text.append("do not speculate", style="bold yellow")
+        return _if_unknown(text.append("do not speculate", style="bold yellow"), bucket)
     text.append(f"verify {_words(bucket)}", style="bold green")
     text.append(f": {estimate(bucket.acceptance_length)} tokens per step, ")
     if bucket.speedup is None:
         return text.append("whether it pays is not known", style="bold yellow")
-    return text.append(f"{speedup(bucket.speedup)} plain decoding")
+    return _if_unknown(text.append(f"{speedup(bucket.speedup)} plain decoding"), bucket)
+
+
+def _if_unknown(text: Text, bucket: Bucket) -> Text:
+    """What decides, where the price's error covers both answers."""
+    if bucket.pays_if is None:
+        return text
+    draft = "it" if bucket.speculate else f"a chain of {bucket.best_chain.num_speculative_tokens}"
+    room = f"if the engine adds less than {bucket.pays_if.extra_ms_below:.1f} ms per speculative step"
+    return text.append(f"\nnot known whether that is right: {draft} pays {room}", style="yellow")
 
 
 def _shape(bucket: Bucket) -> str:
