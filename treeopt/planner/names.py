@@ -55,3 +55,8 @@ class Names:
 
             pair = nearest_pair(model, self.drafter.partition(":")[0])
         return replace(self, ranks=DEFAULT_RANKS if pair is None else pair.name)
+
+    @property
+    def prices_steps(self) -> bool:
+        """Whether a model or a GPU was named: those by default are a demonstration, and price nobody's table."""
+        return (self.model, self.hardware) != (DEFAULT_MODEL, DEFAULT_HARDWARE)
