@@ -47,7 +47,8 @@ def _bucket(shared: Shared, rivals: Rivals, traffic: Traffic, cost: StepCost, se
     choice, plain = _option(prices, last, shared.option), _option(prices, last, _PLAIN)
     length = _with_interval(choice, traffic, seed)
     draft, tree = choice.draft, traffic.tree_of(choice.draft)
-    break_even = choice.step_time_s / plain.step_time_s
+    known = bool(np.isfinite(plain.step_time_s))
+    break_even = choice.step_time_s / plain.step_time_s if known else None
     lows = [prices.points.index(Point(batch.min, c)) for c in dict.fromkeys(context)]
     slowest = float((prices.time_s[lows, shared.option] / prices.time_s[lows, _PLAIN]).max())
     runner_up = _runner_up(prices, last, shared.option)
@@ -61,17 +62,17 @@ def _bucket(shared: Shared, rivals: Rivals, traffic: Traffic, cost: StepCost, se
         dynamic=None if isinstance(draft, DraftTree) else draft,
         acceptance_length=length,
         tokens_per_s=choice.tokens_per_s,
-        speedup=Estimate.priced(length.value / break_even),
+        speedup=None if break_even is None else Estimate.priced(length.value / break_even),
         break_even_length=break_even,
         step_time_s=choice.step_time_s,
         best_chain=best_chain(prices, last) or plain,
-        plain=plain,
+        plain=plain if known else None,
         reason="",
         optimality=Optimality(exact=gap == 0.0, gap=gap),
         path_probabilities=traffic.path_probabilities(draft),
         time_per_token=times[-1],
         meets_limit=all(map(problem.time_limit.within, times)) if problem.time_limit.limits else None,
-        speedup_at_min=length.value / slowest,
+        speedup_at_min=length.value / slowest if known else None,
         ridge_batch=break_even_batch(cost.ridge_tokens, choice.nodes),
         runner_up=runner_up,
         sharing_loss=loss_within(prices, shared.option, rows),
@@ -93,13 +94,15 @@ def _runner_up(prices: Prices, row: int, chosen: int) -> Option | None:
     same = (nodes == nodes[chosen]) & (depth == depth[chosen])
     scores = np.where(same, -np.inf, prices.scores[row])
     other = int(scores.argmax())
-    return _option(prices, row, other) if np.isfinite(scores[other]) else None
+    timed = np.isfinite(scores[other]) and np.isfinite(prices.time_s[row, other])
+    return _option(prices, row, other) if timed else None  # nothing else, or nothing that has a time
 
 
 def best_chain(prices: Prices, row: int) -> Option | None:
     """The best chain at a point, None where the family or the limits leave none."""
     nodes, scores = prices.candidates.nodes, prices.scores[row]
-    chains = np.where((nodes == prices.candidates.depth + 1) & (nodes > 1), scores, -np.inf)
+    timed = np.isfinite(prices.time_s[row])
+    chains = np.where((nodes == prices.candidates.depth + 1) & (nodes > 1) & timed, scores, -np.inf)
     best = int(chains.argmax())
     return _option(prices, row, best) if np.isfinite(chains[best]) else None
 
@@ -114,7 +117,7 @@ def _by_batch(shared: Shared, prices: Prices) -> tuple[AtBatch, ...]:
             AtBatch(
                 batch=batch,
                 tokens_per_s=here.tokens_per_s.value,
-                speedup=here.tokens_per_s.value / plain.tokens_per_s.value,
+                speedup=here.tokens_per_s.value / max(plain.tokens_per_s.value, np.finfo(float).tiny),
                 loss=loss_within(prices, shared.option, np.array([row])),
             )
         )

@@ -17,6 +17,7 @@ from treeopt.acceptance.importers.medusa import read_medusa_csv, read_medusa_top
 from treeopt.acceptance.importers.medusa_pt import read_medusa_pt
 from treeopt.acceptance.importers.prometheus import PrometheusFormat
 from treeopt.acceptance.importers.reading import ImportJob, Reading
+from treeopt.acceptance.importers.recorded import RECORDED_WORDS, read_recorded
 from treeopt.acceptance.importers.records import CounterFormat, added_up, side_by_side
 from treeopt.acceptance.importers.sglang_log import read_sglang_log
 from treeopt.acceptance.importers.sglang_rank_probe import read_sglang_rank_probe
@@ -62,6 +63,7 @@ _TRTLLM: Final = "trtllm_spec_decode_"
 
 # In order of preference: a file that holds the words of two kinds is of the first.
 _KINDS: Final = (
+    _kind("treeopt-recorder", "ranks recorded inside a serving engine", RECORDED_WORDS, read_recorded),
     _counters(
         "vllm-prometheus",  # vllm/v1/spec_decode/metrics.py, class SpecDecodingProm (0.9 to 0.33)
         "vLLM /metrics text",
@@ -152,7 +154,7 @@ _KINDS: Final = (
         "vLLM per-request metrics",
         '"num_accepted_draft_tokens"',
         JsonFormat(
-            at="num_accepted_draft_tokens",
+            at="num_accepted_draft_tokens|num_spec_steps",
             fields={
                 "drafts": "num_spec_steps",
                 "drafted": "num_draft_tokens",
@@ -188,7 +190,7 @@ _KINDS: Final = (
         "SGLang meta_info",
         '"spec_verify_ct"',
         JsonFormat(
-            at="spec_verify_ct",
+            at="spec_verify_ct|spec_num_correct_drafts|spec_accept_token_num",
             fields={
                 "drafts": "spec_verify_ct",
                 "drafted": "spec_num_proposed_drafts|spec_draft_token_num",
@@ -245,7 +247,7 @@ _KINDS: Final = (
         "TensorRT-LLM choice",
         '"total_accepted_draft_tokens"',
         JsonFormat(
-            at="total_accepted_draft_tokens",
+            at="total_accepted_draft_tokens|num_spec_steps",
             fields={
                 "drafts": "num_spec_steps",
                 "drafted": "total_draft_tokens",
