@@ -138,12 +138,12 @@ def check(device: str, deadline_s: float) -> Iterator[dict[str, Any]]:
     from treeopt.cost.formats import Dtype
     from treeopt.cost.kernels.attention import GroupedAttention
     from treeopt.profile.points import compaction, tree_attention
-    from treeopt.profile.pool import Pool
+    from treeopt.profile.pool import TensorPool
     from treeopt.profile.workload import workload
 
     shapes = [GroupedAttention(heads=32, kv_heads=8, head_dim=128), GroupedAttention(heads=9, kv_heads=3, head_dim=64)]
     for dtype in DTYPES[device]:
-        pool = Pool(dtype=Dtype(dtype), device=device)
+        pool = TensorPool(dtype=Dtype(dtype), device=device)
         for shape in shapes if device == "cuda" else shapes[1:]:
             for case in CHECKED[device]:
                 if time.monotonic() > deadline_s:
@@ -247,7 +247,7 @@ def make_bench(device: Any, out: Path) -> Any:
     from treeopt.cost import load_model, parse_drafter
     from treeopt.cost.formats import Dtype
     from treeopt.files.shipped import locate
-    from treeopt.profile.measure import Bench, Questions
+    from treeopt.profile.measure import KernelBench, Questions
     from treeopt.profile.rows import RowFile
 
     tokens, context = GRID[device.kind]
@@ -259,7 +259,9 @@ def make_bench(device: Any, out: Path) -> Any:
         max_tokens=tokens,
         max_context=context,
     )
-    return Bench(device=device, rows=RowFile(path=out / "profile.rows.jsonl", device=device.key), questions=questions)
+    return KernelBench(
+        device=device, rows=RowFile(path=out / "profile.rows.jsonl", device=device.key), questions=questions
+    )
 
 
 def make_profile(bench: Any, out: Path, limit_s: float) -> str:
@@ -276,9 +278,9 @@ def make_profile(bench: Any, out: Path, limit_s: float) -> str:
         return f"none: {error}; {error.hint}"
     save_hardware(out / "profile.yaml", profiled.fitted.hardware)
     from treeopt.cli import console
-    from treeopt.render.profiling import profile_report
+    from treeopt.render.profile import report
 
-    console.result(profile_report(profiled))
+    console.report(profiled, False, report)
     return f"profile.yaml, from {len(profiled.times)} of {len(bench.points)} points"
 
 

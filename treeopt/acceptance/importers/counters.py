@@ -84,7 +84,7 @@ class DraftCounts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chains:
+class CountedChains:
     """Drafts of up to K tokens and what became of them; `accepted [K]` is empty where only totals were counted."""
 
     draft_tokens: int
@@ -94,8 +94,8 @@ class Chains:
     accepted: tuple[int, ...] = ()
     steps: int
 
-    def __add__(self, other: Chains) -> Chains:
-        return Chains(
+    def __add__(self, other: CountedChains) -> CountedChains:
+        return CountedChains(
             draft_tokens=self.draft_tokens,
             drafts=self.drafts + other.drafts,
             drafted_tokens=self.drafted_tokens + other.drafted_tokens,
@@ -140,12 +140,12 @@ class Chains:
         """Whether these are totals over drafts of several lengths, so that their mean is that of no chain."""
         return not self.accepted and self.drafted_per_draft < _FULL * self.draft_tokens
 
-    def as_long_as(self, draft_tokens: int) -> Chains:
+    def as_long_as(self, draft_tokens: int) -> CountedChains:
         """The same as drafts of up to so many tokens, of which none went further."""
         more = (0,) * (draft_tokens - self.draft_tokens) if self.accepted else ()
         return replace(self, draft_tokens=draft_tokens, accepted=self.accepted + more)
 
-    def trimmed(self) -> Chains:
+    def trimmed(self) -> CountedChains:
         """The same without last positions that were not drafted: none was accepted there, and drafts are shorter."""
         accepted = max((i for i, n in enumerate(self.accepted, start=1) if n), default=0)
         K = max(math.ceil(self.drafted_per_draft), accepted, 1)
@@ -156,9 +156,9 @@ class ChainCounts:
     """Chains added up by length, in memory that does not grow with the file."""
 
     def __init__(self) -> None:
-        self._chains: dict[tuple[int, bool], Chains] = {}
+        self._chains: dict[tuple[int, bool], CountedChains] = {}
 
-    def add(self, chains: Chains) -> None:
+    def add(self, chains: CountedChains) -> None:
         """Count these too."""
         key = (chains.draft_tokens, bool(chains.accepted))
         if chains.drafts:
@@ -168,7 +168,7 @@ class ChainCounts:
         """How many draft lengths were seen."""
         return len(self._chains)
 
-    def __iter__(self) -> Iterator[Chains]:
+    def __iter__(self) -> Iterator[CountedChains]:
         """The sums, by draft length."""
         return (chains for _, chains in sorted(self._chains.items()))
 
@@ -190,7 +190,7 @@ class ChainCounts:
 
 
 def chain_reading(
-    job: ImportJob, chains: Chains, conditions: Conditions, *, label: str = "", note: str = ""
+    job: ImportJob, chains: CountedChains, conditions: Conditions, *, label: str = "", note: str = ""
 ) -> Reading:
     """The source that these chains are, with warnings where not all drafts were K long, or not all steps had one."""
     chains = chains.trimmed()
@@ -216,7 +216,7 @@ def chain_reading(
     return Reading(sources=(source,), warnings=tuple(warnings))
 
 
-def mixed_lengths(job: ImportJob, label: str, chains: Chains) -> Unplanned:
+def mixed_lengths(job: ImportJob, label: str, chains: CountedChains) -> Unplanned:
     """Totals of drafts of several lengths: their mean is that of no chain."""
     mean = f"{chains.drafted_per_draft:.4g} tokens on average"
     return Unplanned(
@@ -268,7 +268,7 @@ def rates_reading(job: ImportJob, report: DraftCounts) -> Reading:
     return Reading(sources=(job.source(evidence, label=report.label, tally=tally, conditions=report.conditions),))
 
 
-def chains_of(report: DraftCounts) -> Chains | None:
+def chains_of(report: DraftCounts) -> CountedChains | None:
     """The drafts that a report counts; None where it tells rates or a mean only.
 
     Raises:
@@ -291,7 +291,7 @@ def chains_of(report: DraftCounts) -> Chains | None:
         return None
     K = _longest(report, drafts)
     counts = _counts(report, drafts)
-    chains = Chains(
+    chains = CountedChains(
         draft_tokens=K,
         drafts=drafts,
         drafted_tokens=report.drafted,
@@ -440,7 +440,7 @@ def _check_survival(report: DraftCounts, values: Sequence[float], total: float) 
         before = value
 
 
-def _check_stated(report: DraftCounts, chains: Chains) -> None:
+def _check_stated(report: DraftCounts, chains: CountedChains) -> None:
     """A stated mean and rate are those that the counts give, as far as they are printed."""
     if report.length is not None:
         check_mean(
