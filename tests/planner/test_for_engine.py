@@ -188,7 +188,7 @@ def test_triples_are_valued_where_their_own_drafts_start(trace: Inputs) -> None:
 
 
 def test_without_confidence_a_triple_is_the_tree_of_average_confidence() -> None:
-    inputs = load_inputs(Names(hardware="h100-sxm"))
+    inputs = load_inputs(Names(hardware="h100-sxm-vllm-0.24"))
     (bucket,) = plan_for(inputs, "openvino", Problem(batches=(4,))).buckets
     assert bucket.dynamic is not None
     assert bucket.tree == inputs.evidence.tree_of(bucket.dynamic)
