@@ -54,7 +54,7 @@ def loads(plan: Plan) -> None:
     target = find_engine(plan.sources.engine.wanted)
     result = export(plan, target, Setup(drafter=target.usual_drafter), allow_off=plan.sources.engine.allow_off)
     assert result.losses == ()
-    form = next(f for f in target.formats if f.name == result.format)
+    form = next(f for f in target.formats if f.name == result.kind)
     for bucket in plan.buckets:
         assert result.schedule.at(bucket.batch.max) == bucket.draft
         assert not bucket.speculate or form.limits.refusal(bucket.draft) is None
