@@ -198,7 +198,7 @@ def checked(check: Check, device: str) -> dict[str, Any]:
     found: dict[str, Any] = {"kernel": check.name, "dtype": check.dtype}
     shape = GroupedAttention(heads=check.heads, kv_heads=check.kv_heads, head_dim=check.head_dim)
     try:
-        pool = Pool(dtype=Dtype(check.dtype), device=device)
+        pool = TensorPool(dtype=Dtype(check.dtype), device=device)
         if check.case is None:
             point = compaction(3, 4, 2, shape, Dtype(check.dtype))
             work = workload(point, pool, cold=0.0)

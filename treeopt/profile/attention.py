@@ -140,7 +140,7 @@ def _exact(q: Any, k: Any, v: Any, seen: Any, pool: TensorPool) -> Any:
 
 def kernel_workload(
     s: AttentionSizes,
-    pool: Pool,
+    pool: TensorPool,
     sets: int,
     *,
     impl: Literal["triton", "torch"] = "triton",

@@ -84,7 +84,7 @@ class DraftCounts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chains:
+class CountedChains:
     """Drafts of up to K tokens and what became of them; `accepted [K]` is empty where only totals were counted.
 
     `unsure` is by how much the number of drafts may be off where it was restored from printed digits.
