@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import isfinite
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,6 +16,7 @@ from treeopt.cost.step_cost import StepCost
 from treeopt.draft_family import Draft, DynamicTree, in_words
 from treeopt.engines.importing import load_drafts, parse_spec
 from treeopt.engines.schedule import DraftSchedule
+from treeopt.errors import InputError
 from treeopt.files.typed import Count, Whole
 from treeopt.plan.plan import Plan
 from treeopt.plan.reading import load_plan
@@ -184,6 +186,11 @@ def compare_with(plan: Plan, rival: Rival, inputs: Inputs) -> list[Comparison]:
         draft, reach = rival.draft_for(*point), evidence.all_positions
         # Each where its own drafts start: a longer tree jumps further and starts elsewhere.
         ours, theirs = (option(d, evidence.price(d, inputs.cost, point)) for d in (bucket.draft, draft))
+        if not isfinite(theirs.step_time_s):
+            raise InputError(
+                f"the step times have none for {rival.name} at batch {point.batch}",
+                hint="compare with a measured draft, or name the --model and --hardware that carry the table on",
+            )
         outside = sum(len(path) > reach.depth or max(path) >= reach.ranks for path in evidence.tree_of(draft).paths)
         interval = paired_gain(bucket.draft, ours.step_time_s, draft, theirs.step_time_s, evidence)
         found.append(

@@ -18,6 +18,7 @@ from treeopt.acceptance.model import PathModel, path_probabilities
 from treeopt.answer import Span
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.terms import ExpertVisits, Term
+from treeopt.errors import InputError
 from treeopt.files.typed import Count, Whole
 from treeopt.plan.plan import Plan
 from treeopt.planner.inputs import Inputs
@@ -170,6 +171,12 @@ def explain(plan: Plan, inputs: Inputs, *, batch: int, context: int | None = Non
         budget_tokens=plan.budget_tokens,
         time_limit=plan.time_limit,
     )
+    plain = price_tree(DraftTree(()), ranks, cost, batch=batch, context=point.context)
+    if not np.isfinite(plain.step_time_s):
+        raise InputError(
+            f"plain decoding was not measured at batch {batch}: there is nothing to explain a gain over",
+            hint="measure a run without speculation (K = 0)",
+        )
     (alone,) = search(question, ranks, cost)
     choice = _as_choice(bucket.tree, alone, price_tree(bucket.tree, ranks, cost, batch=batch, context=point.context))
     return Explanation(
@@ -206,6 +213,8 @@ def _additions(tree: DraftTree, ranks: PathModel, limits: Limits, cost: StepCost
         paths.append(path)
         larger = DraftTree(tuple(paths))
         priced = price_tree(larger, ranks, cost, batch=point.batch, context=point.context)
+        if not np.isfinite(priced.step_time_s):
+            return  # a table of chains has no time for what would follow
         price_s = priced.step_time_s - before.step_time_s
         yield Addition(
             path=path,

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from treeopt.acceptance.loading import load_profile
 from treeopt.acceptance.model import expected_tokens, path_probabilities
@@ -23,12 +23,14 @@ from treeopt.cost import (
 )
 from treeopt.cost.hardware import hardware_document
 from treeopt.cost.kernels.experts import MAX_SKEW
+from treeopt.cost.model_config import name_of
 from treeopt.cost.model_file import model_document, model_from
 from treeopt.cost.served.published import Basis, PriceError, ServedConstants, served_constants
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.step_table import TableStep
 from treeopt.errors import InputError, UnknownNameError
-from treeopt.files.shipped import Located, locate
+from treeopt.files.documents import Document
+from treeopt.files.shipped import DEFAULT_RANKS, Located, locate
 from treeopt.plan.plan import Plan
 from treeopt.plan.sources import (
     CostSource,
@@ -41,7 +43,7 @@ from treeopt.plan.sources import (
     Sources,
 )
 from treeopt.planner.evidence_notes import evidence_notes
-from treeopt.planner.names import Names
+from treeopt.planner.names import DEFAULT_MODEL, Names
 from treeopt.tree import DraftTree
 
 if TYPE_CHECKING:
@@ -100,6 +102,9 @@ class Inputs:
         found = evidence_notes(self.evidence.parts, self.names, self.kernels.drafter.kind, context)
         if self.rule in APPROXIMATE_RULES:
             found.append(Note.warning(f"{self.rule} acceptance changes what the model says"))
+        if isinstance(self.cost, TableStep) and self.cost.carried_by is None:
+            of_table = [*self.cost_findings, *self.cost.notes(batch=batch, nodes=nodes, context=context)]
+            return [*found, *map(Note.note, of_table)]
         if self.model.note:
             found.append(Note.note(f"model {self.model.name}: {self.model.note}"))
         need = self.kernels.memory_bytes + batch * self.kernels.kv_bytes(context)
@@ -131,11 +136,13 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
     if names.temperature is not None and not 0.0 <= names.temperature <= MAX_TEMPERATURE:
         raise InputError(f"temperature {names.temperature:g} is out of range", hint=f"give 0 to {MAX_TEMPERATURE:g}")
     hardware_at, model_at = locate("hardware", names.hardware), locate("models", names.model)
-    evidence, ranks = load_evidence(names.ranks, confidence=confidence)
+    table = _cost_table(names.cost) if isinstance(names.cost, str) else None
+    own = names.ranks == DEFAULT_RANKS  # the demonstration's ranks are nobody's table's
+    evidence, ranks = _of_table(table, names) if table and own else load_evidence(names.ranks, confidence=confidence)
     # Read once, so that the hash is of what was used: a pipe has nothing to give a second time.
     hardware_file, model_file = hardware_document(hardware_at.path), model_document(model_at.path)
     hardware = Hardware.from_document(hardware_file)
-    model = _routed(model_from(model_file), names)
+    model, no_price = _priced_model(model_file, names)
     drafter = parse_drafter(names.drafter, load_model=lambda name: load_model(locate("models", name).path))
     served = served_constants(hardware, drafter.kind)
     engine = replace(hardware, engine_steps=served.steps).engine(names.capture_tokens, names.capture_limit)
@@ -148,7 +155,7 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
         tp=names.tp,
         engine=engine,
     )
-    priced = _priced(names.cost, kernels, evidence)
+    priced = _priced(table or names.cost, kernels, evidence, names, no_price)
     return Inputs(
         names=names,
         evidence=evidence,
@@ -185,6 +192,36 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
     )
 
 
+def _priced_model(file: Document, names: Names) -> tuple[ModelShape, str | None]:
+    """The model, and why it has no price: then it stands by its name alone beside the step times of a table.
+
+    Raises:
+        InputError: it has no price, and no table is given.
+    """
+    try:
+        return _routed(model_from(file), names), None
+    except InputError as error:
+        if not isinstance(names.cost, str):
+            raise
+        shape = load_model(locate("models", DEFAULT_MODEL).path)
+        return replace(shape, name=name_of(Path(file.name)), source=file.name), str(error)
+
+
+def _of_table(table: CostTable, names: Names) -> tuple[Traffic, RanksSource]:
+    """The acceptance that a table of step times measured itself.
+
+    Raises:
+        InputError: it has none.
+    """
+    profile = table.profile()
+    if profile is None:
+        raise InputError(
+            f"{table.name} has step times without acceptance", hint="give --ranks, or a column accept_len in the table"
+        )
+    evidence = Traffic(parts=(_part(profile, 1.0),))
+    return evidence, _ranks_source(profile, evidence, str(names.cost))
+
+
 class _Priced(NamedTuple):
     """What prices the step, and where it is from if that is not the hardware's kernels."""
 
@@ -193,14 +230,26 @@ class _Priced(NamedTuple):
     findings: tuple[str, ...] = ()
 
 
-def _priced(cost: str | StepCost | None, kernels: ModelStep, evidence: Traffic) -> _Priced:
+def _priced(
+    cost: Any,
+    kernels: ModelStep,
+    evidence: Traffic,
+    names: Names,
+    no_price: str | None,
+) -> _Priced:
+    """Of a table (`CostTable`), a cost of the caller's own, or neither."""
     if cost is None:
         return _Priced(kernels)
-    if not isinstance(cost, str):
+    if not hasattr(cost, "at_lengths"):
         return _Priced(cost, CostSource(name=type(cost).__name__, sha256=""))
-    table = _cost_table(cost).at_lengths(_chain_lengths(evidence))
-    source = CostSource(name=table.name, file=cost, sha256=table.sha256)
-    return _Priced(table.step(carried_by=kernels), source, table.findings)
+    table = cost.at_lengths(_chain_lengths(evidence))
+    source = CostSource(name=table.name, file=str(names.cost), sha256=table.sha256)
+    findings = table.findings
+    if no_price is not None:
+        findings = (*findings, f"the model has no price ({no_price}): only what the table reaches is known")
+    # Nobody's table is carried on by a model and a GPU that were not named.
+    carried = names.prices_steps and no_price is None
+    return _Priced(table.step(carried_by=kernels if carried else None), source, findings)
 
 
 def _file(located: Located) -> str | None:
@@ -292,10 +341,15 @@ def load_evidence(text: str, *, confidence: bool = False) -> tuple[Traffic, Rank
 def _one_profile(text: str, confidence: bool) -> tuple[Traffic, RanksSource]:
     located = locate("ranks", text)
     profile = load_profile(located.path, keep=True, confidence=confidence)
-    evidence, trials = Traffic(parts=(_part(profile, 1.0),)), profile.evidence.trials
-    return evidence, RanksSource(
+    evidence = Traffic(parts=(_part(profile, 1.0),))
+    return evidence, _ranks_source(profile, evidence, _file(located))
+
+
+def _ranks_source(profile: RankProfile, evidence: Traffic, file: str | None) -> RanksSource:
+    trials = profile.evidence.trials
+    return RanksSource(
         name=profile.name,
-        file=_file(located),
+        file=file,
         sha256=profile.sha256,
         evidence=profile.kind,
         depth=evidence.all_positions.depth,
@@ -341,7 +395,7 @@ def inputs_of(
         )
     inputs = load_inputs(
         Names(
-            ranks=ranks or of.ranks.reference,
+            ranks=ranks or (DEFAULT_RANKS if of.cost and of.ranks.file == of.cost.file else of.ranks.reference),
             hardware=of.hardware.reference,
             model=of.model.reference,
             drafter=of.drafter.reference,

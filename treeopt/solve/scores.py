@@ -313,8 +313,8 @@ class Space:
         nodes, depth = self.options.nodes, self.options.depth
         others = np.where((nodes == nodes[option]) & (depth == depth[option]), -np.inf, scores)
         other = int(others.argmax())
-        if not np.isfinite(others[other]):
-            return None
+        if not np.isfinite(others[other]) or not np.isfinite(self.time_s[row, other]):
+            return None  # nothing else, or nothing that has a time
         objective = self._objective(self.options.expected_tokens, self.time_s[row : row + 1], [self.points[row]])[0]
         loss = float(1.0 - objective[other] / objective[option])
         return RunnerUp(draft=self.options.draft(other), option=self._priced(row, other), loss=loss)
