@@ -193,6 +193,7 @@ def checked(check: Check, device: str) -> dict[str, Any]:
     from treeopt.cost.formats import Dtype
     from treeopt.cost.kernels.attention import GroupedAttention
     from treeopt.profile.points import compaction, tree_attention
+    from treeopt.profile.pool import TensorPool
     from treeopt.profile.workload import workload
 
     found: dict[str, Any] = {"kernel": check.name, "dtype": check.dtype}
