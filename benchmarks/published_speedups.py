@@ -30,7 +30,7 @@ from treeopt.cost import (
     load_model,
     parse_drafter,
 )
-from treeopt.cost.served.published import ERRORS, Basis
+from treeopt.cost.served.published import ERRORS, ConstantsFrom
 from treeopt.cost.served.step import drafted_widths
 from treeopt.files.shipped import locate
 
@@ -245,22 +245,22 @@ def fitted(found: Sequence[Run]) -> FloatArray:
     return np.asarray(solved.x)
 
 
-def left_out(found: Sequence[Run]) -> Iterator[tuple[str, Basis, Sequence[Run], FloatArray]]:
+def left_out(found: Sequence[Run]) -> Iterator[tuple[str, ConstantsFrom, Sequence[Run], FloatArray]]:
     """Each source and drafter with the constants that a run of it unseen would be priced with."""
     for source, engine, drafter in sorted({(r.source, r.engine, r.drafter) for r in found}):
         judged = [r for r in found if (r.source, r.drafter) == (source, drafter)]
         others = [r for r in found if r.source != source]
         alike = [r for r in others if (r.engine, r.drafter) == (engine, drafter)]
-        basis = Basis.ENGINE if alike else Basis.TYPICAL
+        basis = ConstantsFrom.ENGINE if alike else ConstantsFrom.TYPICAL
         yield f"{source}, {drafter}", basis, judged, fitted(alike or others)
         if alike:
-            yield f"{source}, {drafter}", Basis.TYPICAL, judged, fitted(others)
+            yield f"{source}, {drafter}", ConstantsFrom.TYPICAL, judged, fitted(others)
 
 
 def main() -> None:
     """Write the document."""
     found = runs(data_folder(SOURCES, *FILES))
-    lines, covered = [], {basis: [] for basis in Basis}
+    lines, covered = [], {basis: [] for basis in ConstantsFrom}
     for name, basis, judged, constants in left_out(found):
         off = np.array([math.log(run.ratio / ratio(constants, run)) for run in judged])
         low, high = ERRORS[basis].ratio
@@ -275,7 +275,7 @@ def main() -> None:
         f"- {basis}: {np.mean(covered[basis]):.0%} of runs, each source with the same weight, lie inside the interval "
         f"[{ERRORS[basis].ratio[0]:+.2f}, {ERRORS[basis].ratio[1]:+.2f}], "
         f"{math.exp(-ERRORS[basis].ratio[0]) - math.exp(-ERRORS[basis].ratio[1]):.0%} of the speedup wide"
-        for basis in (Basis.ENGINE, Basis.TYPICAL)
+        for basis in (ConstantsFrom.ENGINE, ConstantsFrom.TYPICAL)
     )
     DOCUMENT.write_text(HEAD + "\n".join(lines) + "\n\n" + told + "\n" + TAIL.format(typical=_ms(fitted(found))))
     print(f"wrote {DOCUMENT}")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treeopt.cost.hardware import load_hardware
-from treeopt.cost.served.published import ERRORS, TYPICAL, Basis, engine_of, served_constants
+from treeopt.cost.served.published import ERRORS, TYPICAL, ConstantsFrom, engine_of, served_constants
 from treeopt.files.shipped import locate
 from treeopt.planner.inputs import load_inputs
 from treeopt.planner.make import make_plan
@@ -27,7 +27,7 @@ def buckets(batches: tuple[int, ...] = (8,), **names: str) -> tuple[Bucket, ...]
 def test_without_counts_the_interval_is_that_of_the_price() -> None:
     """By hand: the ranks carry no counts, so the speedup lies between S exp(-0.26) and S exp(0.20)."""
     (bucket,) = buckets(hardware="h100-sxm-vllm-0.24")
-    low, high = ERRORS[Basis.ENGINE].ratio
+    low, high = ERRORS[ConstantsFrom.ENGINE].ratio
     assert bucket.speedup is not None
     assert bucket.speedup.level == 0.8
     assert bucket.speedup.low == pytest.approx(bucket.speedup.value * math.exp(-high))
@@ -82,7 +82,7 @@ def test_what_the_engine_may_add_is_where_the_speedup_is_one() -> None:
 def test_a_wider_error_gives_a_wider_interval() -> None:
     inputs = load_inputs(Names(ranks="example", hardware="l40s"))
     (bucket,) = make_plan(Problem(batches=(8,)), inputs, command="test").buckets
-    own = with_price_error(bucket, ERRORS[Basis.OWN], inputs.kernels)
+    own = with_price_error(bucket, ERRORS[ConstantsFrom.OWN], inputs.kernels)
     assert own.speedup is not None
     assert bucket.speedup is not None
     assert own.speedup.low is not None
@@ -93,15 +93,15 @@ def test_a_wider_error_gives_a_wider_interval() -> None:
 @pytest.mark.parametrize(
     ("hardware", "drafter", "basis"),
     [
-        ("h100-sxm-vllm-0.24", "eagle", Basis.OWN),
-        ("h100-sxm-vllm-0.24", "eagle3", Basis.ENGINE),
-        ("h100-sxm-vllm-0.24", "mtp", Basis.TYPICAL),
-        ("a100-sxm-sglang-0.5.10", "eagle3", Basis.ENGINE),
-        ("b200-trtllm-1.3", "eagle3", Basis.TYPICAL),
-        ("l40s", "eagle", Basis.TYPICAL),
+        ("h100-sxm-vllm-0.24", "eagle", ConstantsFrom.OWN),
+        ("h100-sxm-vllm-0.24", "eagle3", ConstantsFrom.ENGINE),
+        ("h100-sxm-vllm-0.24", "mtp", ConstantsFrom.TYPICAL),
+        ("a100-sxm-sglang-0.5.10", "eagle3", ConstantsFrom.ENGINE),
+        ("b200-trtllm-1.3", "eagle3", ConstantsFrom.TYPICAL),
+        ("l40s", "eagle", ConstantsFrom.TYPICAL),
     ],
 )
-def test_whose_constants_are_taken(hardware: str, drafter: str, basis: Basis) -> None:
+def test_whose_constants_are_taken(hardware: str, drafter: str, basis: ConstantsFrom) -> None:
     found = served_constants(load_hardware(locate("hardware", hardware).path), drafter)
     assert found.basis is basis
     assert found.steps.step_s > 0

@@ -11,7 +11,7 @@ from treeopt.acceptance.replay import ALL_POSITIONS_FLATTER
 from treeopt.check.change import DriftVerdict
 from treeopt.check.checks import above_bound, collapse, larger_accepts_less, moved, not_active
 from treeopt.check.comparing import compare_all
-from treeopt.check.matching import Candidates, deployed_plan
+from treeopt.check.matching import PlannedBuckets, deployed_plan
 from treeopt.check.measured import Metrics, read_metrics
 from treeopt.check.regret import regret_of
 from treeopt.check.report import CheckReport, Compared, Finding
@@ -81,7 +81,7 @@ def check_plan(
     if not 0.0 < gate < 1.0:
         raise InputError(f"a gate of {gate:g} is no share", hint="give the change that matters, such as 0.05")
     plan = plan if deployed is None else deployed_plan(plan, deployed)
-    candidates = Candidates.of(plan, batch=batch, context=context)
+    candidates = PlannedBuckets.of(plan, batch=batch, context=context)
     pairs = compare_all(plan, metrics.sources, candidates, gate)
     compared = pairs.compared
     if inputs is not None:

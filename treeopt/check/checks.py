@@ -9,7 +9,7 @@ from itertools import combinations
 from treeopt.acceptance.model import PathModel
 from treeopt.check.bound import cover_bound
 from treeopt.check.change import Change, DriftVerdict
-from treeopt.check.matching import Candidates, chain_survival, where
+from treeopt.check.matching import PlannedBuckets, chain_survival, where
 from treeopt.check.measured import Measured, Metrics
 from treeopt.check.report import Compared, Finding, FindingKind
 from treeopt.check.windows import LogWindow, pooled
@@ -17,7 +17,7 @@ from treeopt.engines.format import DRAFT_TOKENS
 from treeopt.tree import DraftTree
 
 
-def not_active(metrics: Metrics, candidates: Candidates) -> Iterator[Finding]:
+def not_active(metrics: Metrics, candidates: PlannedBuckets) -> Iterator[Finding]:
     """Nothing was drafted, or something else than any tree of the plan."""
     if metrics.drafted_nothing and candidates.speculating:
         yield Finding(
@@ -93,7 +93,7 @@ def above_bound(compared: Sequence[Compared], model: PathModel | None) -> Iterat
             )
 
 
-def larger_accepts_less(sources: Sequence[Measured], candidates: Candidates, gate: float) -> Iterator[Finding]:
+def larger_accepts_less(sources: Sequence[Measured], candidates: PlannedBuckets, gate: float) -> Iterator[Finding]:
     """A tree that holds another one accepts at least as much of the same traffic (greedy verification)."""
     known = [(source, tree) for source in sources if (tree := _tree(source, candidates)) is not None]
     for (a, small), (b, large) in combinations(sorted(known, key=lambda pair: len(pair[1])), 2):
@@ -139,7 +139,7 @@ def collapse(windows: Sequence[LogWindow], gate: float) -> Iterator[Finding]:
             )
 
 
-def _all(candidates: Candidates) -> str:
+def _all(candidates: PlannedBuckets) -> str:
     return where(candidates.every[0]) if len(candidates.every) == 1 else "all batch sizes"
 
 
@@ -152,7 +152,7 @@ def _is_chain_instead(c: Compared) -> bool:
     return abs(c.change.measured / chain - 1.0) <= c.change.gate / 2.0
 
 
-def _tree(source: Measured, candidates: Candidates) -> DraftTree | None:
+def _tree(source: Measured, candidates: PlannedBuckets) -> DraftTree | None:
     """The tree that a source counts: the plan's of that size, else a chain of K; None for several lengths."""
     if source.length is None or source.draft_tokens is None or not source.drafts_about(source.draft_tokens):
         return None

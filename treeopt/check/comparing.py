@@ -13,7 +13,7 @@ from treeopt.acceptance.model import expected_tokens, path_probabilities
 from treeopt.acceptance.replay import replay
 from treeopt.arrays import FloatArray
 from treeopt.check.change import DESIGN_EFFECT, Change, length_error
-from treeopt.check.matching import Candidates, common_depths, planned_survival
+from treeopt.check.matching import PlannedBuckets, common_depths, planned_survival
 from treeopt.check.measured import Measured
 from treeopt.check.report import Compared, DepthChange
 from treeopt.plan.plan import Plan
@@ -28,7 +28,7 @@ class Pairs:
     notes: tuple[str, ...]
 
 
-def compare_all(plan: Plan, sources: Sequence[Measured], candidates: Candidates, gate: float) -> Pairs:
+def compare_all(plan: Plan, sources: Sequence[Measured], candidates: PlannedBuckets, gate: float) -> Pairs:
     """Every source against the buckets that it can be about."""
     found: list[Compared] = []
     notes: list[str] = []
@@ -52,7 +52,7 @@ def compare_all(plan: Plan, sources: Sequence[Measured], candidates: Candidates,
     )
 
 
-def _buckets(source: Measured, candidates: Candidates) -> tuple[Bucket, ...]:
+def _buckets(source: Measured, candidates: PlannedBuckets) -> tuple[Bucket, ...]:
     if source.draft_tokens is not None:
         return candidates.that_draft(source)
     if source.survival is None:
@@ -61,7 +61,7 @@ def _buckets(source: Measured, candidates: Candidates) -> tuple[Bucket, ...]:
     return tuple(bucket for bucket in candidates.speculating if bucket.tree.is_chain)
 
 
-def _mixed(plan: Plan, source: Measured, candidates: Candidates, gate: float) -> Compared:
+def _mixed(plan: Plan, source: Measured, candidates: PlannedBuckets, gate: float) -> Compared:
     """Drafts of several lengths added up: only the depths that all of them had are counts of one thing."""
     longest = max(candidates.speculating, key=lambda b: b.tree.depth)
     if source.survival is None:

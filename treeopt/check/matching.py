@@ -19,7 +19,7 @@ from treeopt.tree import DraftTree
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidates:
+class PlannedBuckets:
     """The buckets that may have made a measurement: all of the plan, or that of a batch size that is known.
 
     `speculating` has one bucket per tree.
@@ -29,7 +29,7 @@ class Candidates:
     speculating: tuple[Bucket, ...]
 
     @classmethod
-    def of(cls, plan: Plan, *, batch: int | None = None, context: int | None = None) -> Candidates:
+    def of(cls, plan: Plan, *, batch: int | None = None, context: int | None = None) -> PlannedBuckets:
         """Of a plan.
 
         Raises:
@@ -40,10 +40,10 @@ class Candidates:
         by_tree = {bucket.tree: bucket for bucket in every if bucket.speculate}
         return cls(every=tuple(every), speculating=tuple(by_tree.values()))
 
-    def at(self, batch: float | None) -> Candidates:
+    def at(self, batch: float | None) -> PlannedBuckets:
         """Those of the batch size that a file tells: the bucket that holds it, all where none does."""
         held = tuple(b for b in self.every if batch is not None and b.batch.min <= max(round(batch), 1) <= b.batch.max)
-        return Candidates(every=held, speculating=tuple(b for b in held if b.speculate)) if held else self
+        return PlannedBuckets(every=held, speculating=tuple(b for b in held if b.speculate)) if held else self
 
     def that_draft(self, source: Measured) -> tuple[Bucket, ...]:
         """Those that draft as many tokens as the source: N - 1 of a tree, or the chain's K by its depth."""

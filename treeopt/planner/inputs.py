@@ -25,7 +25,7 @@ from treeopt.cost.hardware import hardware_document
 from treeopt.cost.kernels.experts import MAX_SKEW
 from treeopt.cost.model_config import name_of
 from treeopt.cost.model_file import model_document, model_from
-from treeopt.cost.served.published import Basis, PriceError, ServedConstants, served_constants
+from treeopt.cost.served.published import ConstantsFrom, PriceError, ServedConstants, served_constants
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.step_table import TableStep
 from treeopt.errors import InputError, UnknownNameError
@@ -91,7 +91,7 @@ class Inputs:
     def _of_engine(self) -> list[Note]:
         """Whose constants the engine is priced with, where they are not its own for this drafter."""
         evidence, kind = self.kernels.engine.evidence, self.kernels.drafter.kind
-        if self.served.basis is not Basis.TYPICAL:
+        if self.served.basis is not ConstantsFrom.TYPICAL:
             return []
         if evidence is not None:
             return [Note.warning(f"what the engine adds was fitted with {evidence.drafter}, not {kind}: {_TELL}")]

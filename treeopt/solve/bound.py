@@ -18,7 +18,7 @@ import numpy as np
 from treeopt.arrays import FloatArray, IntArray
 from treeopt.cost.step_cost import StepCost
 from treeopt.solve.best_trees import BestTrees
-from treeopt.solve.candidates import WIDTHS, Listed, Sizes, concatenate, tree_candidates
+from treeopt.solve.candidates import WIDTHS, FamilyCandidates, Sizes, concatenate, tree_candidates
 from treeopt.solve.prices import Lengths, Prices, forbidden_at, objective_of, price_candidates
 from treeopt.solve.problem import TIE, Objective, Point, Problem
 
@@ -48,7 +48,7 @@ class Bounded(NamedTuple):
     gap: FloatArray
 
 
-def bounded(prices: Prices, listed: Listed, cost: StepCost, lengths: Lengths) -> Bounded:
+def bounded(prices: Prices, listed: FamilyCandidates, cost: StepCost, lengths: Lengths) -> Bounded:
     """The prices with their gap; where it exceeds a tie, the best trees of limited width are added first."""
     if listed.sizes is None:  # the candidates are all that there is
         return Bounded(prices, np.zeros(len(prices.points)))

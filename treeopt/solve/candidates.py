@@ -57,7 +57,7 @@ class Candidates:
         return _times_s(cost, points, self.nodes, self.depth, self.widths)
 
 
-class Listed(NamedTuple):
+class FamilyCandidates(NamedTuple):
     """The candidates of a family; the sizes by which all other trees are bounded, None where the candidates are all
     that there is; and the best trees within limits for each of `WIDTHS`, where they help."""
 

@@ -32,7 +32,7 @@ from treeopt.solve.best_trees import BestTrees, allowed_ranks, best_trees
 from treeopt.solve.candidates import (
     WIDTHS,
     Candidates,
-    Listed,
+    FamilyCandidates,
     Sizes,
     chain_candidates,
     concatenate,
@@ -49,7 +49,7 @@ _PLAIN_AND_NONE: Final = Limits(max_nodes=1)
 _NARROW: Final = WIDTHS[:6]
 
 
-def list_candidates(family: DraftFamily, ranks: PathModel, limits: Limits) -> Listed:
+def list_candidates(family: DraftFamily, ranks: PathModel, limits: Limits) -> FamilyCandidates:
     """Plain decoding, and all drafts of a family that may be the best one.
 
     Raises:
@@ -59,12 +59,12 @@ def list_candidates(family: DraftFamily, ranks: PathModel, limits: Limits) -> Li
     if isinstance(family, StaticTrees):
         return _trees(family, ranks, limits, depth)
     if isinstance(family, Chains):
-        return Listed(_chains(ranks, limits, depth))
+        return FamilyCandidates(_chains(ranks, limits, depth))
     plain = _chains(ranks, _PLAIN_AND_NONE, depth)
     found = (
         _uniform(family, ranks, limits, depth) if isinstance(family, UniformTrees) else _dynamic(family, ranks, limits)
     )
-    return Listed(concatenate([plain, found]))
+    return FamilyCandidates(concatenate([plain, found]))
 
 
 def tree_of(draft: Draft, ranks: PathModel) -> DraftTree:
@@ -74,7 +74,7 @@ def tree_of(draft: Draft, ranks: PathModel) -> DraftTree:
     return dynamic_tree_shape(ranks.confidence if isinstance(ranks, ValuedModel) else ranks, draft)
 
 
-def _trees(family: StaticTrees, ranks: PathModel, limits: Limits, depth: int) -> Listed:
+def _trees(family: StaticTrees, ranks: PathModel, limits: Limits, depth: int) -> FamilyCandidates:
     cap = family.max_expanded
     if limits.max_children is not None and not family.rank_gaps:
         # Children without gaps are the best ranks: so many of them is a cap on the ranks.
@@ -94,14 +94,14 @@ def _trees(family: StaticTrees, ranks: PathModel, limits: Limits, depth: int) ->
     free = trees_by_depth if cap is None or ranks.product_form else _best_trees(ranks, limits, None)
     sizes = Sizes.of(free, depth=limits.depth_for(ranks), levels=depth, most=most)
     if family.leading_parents:
-        return Listed(_leading(candidates, ranks, limits, depth), sizes)
+        return FamilyCandidates(_leading(candidates, ranks, limits, depth), sizes)
 
     def by_width(within: Limits) -> Sequence[Sequence[BestTrees]]:
         widths = [w if cap is None else min(w, cap) for w in WIDTHS]
         sized = replace(limits, max_nodes=within.max_nodes, max_depth=within.max_depth)
         return [best_trees(ranks, sized, max_width=w) for w in widths]
 
-    return Listed(candidates, sizes, by_width if ranks.product_form else None)
+    return FamilyCandidates(candidates, sizes, by_width if ranks.product_form else None)
 
 
 def _best_trees(ranks: PathModel, limits: Limits, max_expanded: int | None) -> Sequence[BestTrees]:

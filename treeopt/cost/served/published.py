@@ -18,7 +18,7 @@ from treeopt.cost.engine import EngineSteps, StepsEvidence
 from treeopt.cost.hardware import Hardware
 
 
-class Basis(StrEnum):
+class ConstantsFrom(StrEnum):
     """Where an engine's constants are from."""
 
     OWN = "own"
@@ -46,17 +46,17 @@ class ServedConstants(NamedTuple):
     """The constants that a step is priced with, and their error."""
 
     steps: EngineSteps
-    basis: Basis
+    basis: ConstantsFrom
     error: PriceError
 
 
 _ENGINES: Final = ("vllm", "sglang", "trtllm")
 _PLAIN: Final = (-0.05, 0.29)
-ERRORS: Final[Mapping[Basis, PriceError]] = MappingProxyType(
+ERRORS: Final[Mapping[ConstantsFrom, PriceError]] = MappingProxyType(
     {
-        Basis.OWN: PriceError((-0.20, 0.26), _PLAIN),
-        Basis.ENGINE: PriceError((-0.20, 0.26), _PLAIN),
-        Basis.TYPICAL: PriceError((-0.26, 0.40), _PLAIN),
+        ConstantsFrom.OWN: PriceError((-0.20, 0.26), _PLAIN),
+        ConstantsFrom.ENGINE: PriceError((-0.20, 0.26), _PLAIN),
+        ConstantsFrom.TYPICAL: PriceError((-0.26, 0.40), _PLAIN),
     }
 )
 _SPECBUNDLE: Final = "SpecForge SpecBundle (MIT): SGLang, H200, EAGLE-3, six targets at tp 1 to 8"
@@ -99,15 +99,15 @@ def served_constants(hardware: Hardware, drafter: str) -> ServedConstants:
     """
     own = hardware.engine_steps
     if own is not None and (own.evidence is None or own.evidence.drafter == drafter):
-        return ServedConstants(own, Basis.OWN, ERRORS[Basis.OWN])
+        return ServedConstants(own, ConstantsFrom.OWN, ERRORS[ConstantsFrom.OWN])
     engine = engine_of(hardware)
     published = PUBLISHED.get((engine or "", drafter))
     if published is not None:
-        return ServedConstants(_with_captures_of(own, published), Basis.ENGINE, ERRORS[Basis.ENGINE])
+        return ServedConstants(_with_captures_of(own, published), ConstantsFrom.ENGINE, ERRORS[ConstantsFrom.ENGINE])
     if own is not None:
-        return ServedConstants(own, Basis.TYPICAL, ERRORS[Basis.TYPICAL])
+        return ServedConstants(own, ConstantsFrom.TYPICAL, ERRORS[ConstantsFrom.TYPICAL])
     steps = TYPICAL if engine is not None or hardware.source == "datasheet" else EngineSteps()
-    return ServedConstants(steps, Basis.TYPICAL, ERRORS[Basis.TYPICAL])
+    return ServedConstants(steps, ConstantsFrom.TYPICAL, ERRORS[ConstantsFrom.TYPICAL])
 
 
 def engine_of(hardware: Hardware) -> str | None:
