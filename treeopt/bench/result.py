@@ -21,7 +21,7 @@ from treeopt.solve.search import price_tree
 from treeopt.tree import DraftTree
 
 
-class Basis(Protocol):
+class ForecastBasis(Protocol):
     """What predictions are made from; `treeopt.planner.inputs.Inputs` is one."""
 
     @property
@@ -51,7 +51,7 @@ class Forecast:
         )
 
 
-def forecast(tree: DraftTree, basis: Basis, *, batch: int, context: int, seed: int = 0) -> Forecast:
+def forecast(tree: DraftTree, basis: ForecastBasis, *, batch: int, context: int, seed: int = 0) -> Forecast:
     """The prediction, made as the search makes it: f where the tree's own drafts start."""
     evidence = basis.evidence
     priced = price_tree(tree, evidence.model_under(tree), basis.cost, batch=batch, context=context)
