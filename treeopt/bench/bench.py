@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from treeopt.acceptance.intervals import MIN_DOCUMENTS, interval_of
-from treeopt.bench.result import ForecastBasis, BenchCell, BenchResult, Promise, cell, forecast, promise
+from treeopt.bench.result import BenchCell, BenchResult, ForecastBasis, Promise, cell, forecast, promise
 from treeopt.bench.runs import CHAIN, PLAIN, PLAN, Advance, DecodingSetup, Method, Run, RunPlan, run_side_by_side
 from treeopt.bench.sample import RunRedraws, RunSample, draw_all, take_samples
 from treeopt.errors import InputError
