@@ -70,9 +70,9 @@ def jagged_step_of(model: str, drafter: str, tp: int) -> ModelStep:
     return replace(step, times=JaggedTimes(**vars(step.times), smooth=step.times), engine=engine)
 
 
-def wobble(size: FloatArray) -> FloatArray:
-    """0.6 to 1.4, elsewhere at every size."""
-    return 1.0 + 0.4 * np.sin(12.9898 * np.asarray(size))
+def coarse(size: FloatArray) -> FloatArray:
+    """The next of a few sizes far apart: what takes as long as it is a staircase that never falls."""
+    return 1.7 ** np.ceil(np.log(np.maximum(np.asarray(size, dtype=np.float64), 1.0)) / np.log(1.7))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,19 +82,28 @@ class JaggedTimes(KernelTimes):
     smooth: KernelTimes
 
     def gemm_s(self, tokens: FloatArray, weight: Gemm, dtype: Dtype) -> FloatArray:
-        return self.smooth.gemm_s(tokens, weight, dtype) * wobble(tokens + weight.inputs)
+        return self.smooth.gemm_s(coarse(tokens), weight, dtype)
 
-    def experts_s(self, tokens: FloatArray, experts: Experts, hidden: int, dtype: Dtype) -> FloatArray:
-        return self.smooth.experts_s(tokens, experts, hidden, dtype) * wobble(tokens)
+    def experts_s(
+        self, tokens: FloatArray, experts: Experts, hidden: int, dtype: Dtype, independent: FloatArray | None = None
+    ) -> FloatArray:
+        return self.smooth.experts_s(coarse(tokens), experts, hidden, dtype, independent)
 
-    def attention_s(self, requests: FloatArray, queries: FloatArray, keys: FloatArray, shape: Attention) -> FloatArray:
-        return self.smooth.attention_s(requests, queries, keys, shape) * wobble(requests * queries + keys)
+    def attention_s(
+        self,
+        requests: FloatArray,
+        queries: FloatArray,
+        keys: FloatArray,
+        shape: Attention,
+        kv_dtype: Dtype = Dtype.BF16,
+    ) -> FloatArray:
+        return self.smooth.attention_s(requests, coarse(queries), coarse(keys), shape, kv_dtype)
 
     def all_reduce_s(self, message_bytes: FloatArray, tp: int) -> FloatArray:
-        return self.smooth.all_reduce_s(message_bytes, tp) * wobble(message_bytes)
+        return self.smooth.all_reduce_s(coarse(message_bytes), tp)
 
     def stream_s(self, traffic_bytes: FloatArray) -> FloatArray:
-        return self.smooth.stream_s(traffic_bytes) * wobble(traffic_bytes)
+        return self.smooth.stream_s(coarse(traffic_bytes))
 
     def ridge_tokens(self, dtype: Dtype) -> float:
         return self.smooth.ridge_tokens(dtype)

@@ -28,6 +28,10 @@ class InputError(TreeoptError):
     """A file, name or number that the user gave is wrong."""
 
 
+class TooFewRowsError(InputError):
+    """Measured rows are too few to fit and judge a kernel's times."""
+
+
 class UnknownNameError(InputError):
     """A name that nothing is known by; the hint offers the nearest and lists the rest, where a person can read them."""
 

@@ -128,6 +128,12 @@ def test_eagle_for_a_model_of_experts_is_dense(shipped_model: Shipped, round_gpu
     assert found == pytest.approx(expected, rel=1e-12)
 
 
+def independent(model: ModelShape) -> ModelShape:
+    """The model with balanced routing in which every token chooses on its own."""
+    assert model.experts is not None
+    return replace(model, experts=replace(model.experts, skew=0.0, correlation=0.0))
+
+
 def test_mtp_runs_a_layer_with_experts(shipped_model: Shipped, round_gpu: Hardware) -> None:
     tokens = 4
     expected = gemm_s(tokens, 2048, 2 * 2048) + gemm_s(tokens, (32 + 2 * 4) * 128, 2048) + gemm_s(tokens, 2048, 4096)
@@ -138,14 +144,14 @@ def test_mtp_runs_a_layer_with_experts(shipped_model: Shipped, round_gpu: Hardwa
     expected += (2 * visited * 3 * 2048 * 768 + 2 * activations) / 1e12 + 2 * US
     expected += between_s(tokens, 2048, 1, 32 * 128, 2 * 4 * 128) + stream_s(tokens * (128 + 2 * 8))
     expected += head_s(2, 151936, 2048)
-    found = drafter_s(shipped_model("qwen3-30b-a3b"), round_gpu, Mtp(), batch=2, widths=[1])
+    found = drafter_s(independent(shipped_model("qwen3-30b-a3b")), round_gpu, Mtp(), batch=2, widths=[1])
     assert found == pytest.approx(expected, rel=1e-12)
 
 
 def test_mtp_of_deepseek_has_experts_though_the_first_layers_are_dense(
     shipped_model: Shipped, round_gpu: Hardware
 ) -> None:
-    model = shipped_model("deepseek-v3")
+    model = replace(independent(shipped_model("deepseek-v3")), dtype="bf16")
     dense = drafter_s(model, round_gpu, Eagle(), batch=32, widths=[1])
     experts = drafter_s(model, round_gpu, Mtp(), batch=32, widths=[1])
     # at 64 tokens 256 (1 - (1 - 8/256)^64) = 222.4 experts are streamed, plus the shared one and the router,

@@ -11,6 +11,7 @@ from toy_device import MODEL
 
 from treeopt.arrays import FloatArray
 from treeopt.cost import Dtype, KernelTimes, ModelStep, Ngram
+from treeopt.cost.formats import WeightFormats
 from treeopt.cost.forward_pass import ForwardPass
 from treeopt.cost.kernels.gemm import gemm_work
 
@@ -31,7 +32,9 @@ class Recorded:
 
 def streams(dtype: Dtype) -> list[float]:
     times = Recorded()
-    forward = ForwardPass(network=MODEL, times=cast(KernelTimes, times), dtype=dtype, tp=1)
+    forward = ForwardPass(
+        network=MODEL, times=cast(KernelTimes, times), formats=WeightFormats(dtype, dtype), kv_dtype=dtype.wide, tp=1
+    )
     forward.elementwise_s(np.array(3.0))
     forward.top_guesses_s(np.array(3.0))
     forward.compaction_s(np.array(2.0), np.array(4.0))
@@ -48,7 +51,9 @@ def test_copies_move_twice_the_bytes() -> None:
 @pytest.mark.parametrize(("dtype", "moved"), [(Dtype.BF16, [4, 6]), (Dtype.FP8, [4, 6]), (Dtype.FP32, [4])])
 def test_only_16_bit_logits_are_widened_before_sampling(dtype: Dtype, moved: list[int]) -> None:
     times = Recorded()
-    ForwardPass(network=MODEL, times=cast(KernelTimes, times), dtype=dtype, tp=1).sampling_s(np.array(3.0))
+    ForwardPass(
+        network=MODEL, times=cast(KernelTimes, times), formats=WeightFormats(dtype, dtype), kv_dtype=dtype.wide, tp=1
+    ).sampling_s(np.array(3.0))
     assert [float(traffic) for traffic in times.streams] == [3 * MODEL.vocab * size for size in moved]
 
 

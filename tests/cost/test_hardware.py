@@ -94,7 +94,7 @@ def test_a_profile_is_read(tmp_path: Path) -> None:
         ("bandwidth_bytes_per_s: 1e12", "bandwidth: 1e12", 5, "bandwidth: unknown key"),
         ("{bf16: 2e14}", "{int4: 2e14}", 6, "peak_flops.int4: unknown key"),
         ("{bf16: 2e14}", "{}", 6, "peak_flops: no dtype at all"),
-        ("{bf16: 2e14}", "{bf16: -1}", 6, "peak_flops.bf16: -1 is out of range"),
+        ("{bf16: 2e14}", "{bf16: -1}", 6, "peak_flops.bf16: -1 FLOP/s is out of range"),
         ("memory_bytes: 1e10", "memory_bytes: lots", 7, "memory_bytes: expected a number, found str"),
         ("1e-6\n", "3.7\n", 9, "launch_s: 3.7 is out of range"),
         ("  launch_s: a stopwatch", "  lunch_s: a stopwatch", 11, "sources.lunch_s: unknown key"),
@@ -148,7 +148,7 @@ def test_measured_profiles_are_shipped() -> None:
 @pytest.mark.parametrize("name", MEASURED)
 def test_a_shipped_measured_profile_is_small_and_says_where_it_is_from(name: str) -> None:
     path = locate("hardware", name).path
-    assert path.with_suffix(".npz").stat().st_size < 90_000
+    assert path.with_suffix(".npz").stat().st_size < 165_000
     hardware = load_hardware(path)
     assert hardware.measurement is not None
     assert hardware.measurement.licence == "Apache-2.0"

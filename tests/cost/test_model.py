@@ -158,7 +158,8 @@ def test_fp8_weights_keep_16_bit_embeddings(shipped_model: Shipped) -> None:
 )
 def test_config_json_gives_the_shipped_shape(config: dict[str, Any], name: str, shipped_model: Shipped) -> None:
     found = from_config(config, name=f"{name}/config.json")
-    assert replace(found, source="") == replace(shipped_model(name), source="")
+    shipped = shipped_model(name)
+    assert replace(found, source="", dtype=shipped.dtype) == replace(shipped, source="")
 
 
 def test_a_multimodal_config_is_read_from_its_text_config() -> None:
@@ -209,7 +210,9 @@ def test_a_name_comes_from_the_checkpoint_folder_or_the_file() -> None:
 
 def test_what_has_no_price_is_said() -> None:
     assert from_config(LLAMA).note == ""
-    assert "quantization" in from_config(LLAMA | {"quantization_config": {"quant_method": "awq"}}).note
+    assert (
+        "quantization 'hqq' has no price" in from_config(LLAMA | {"quantization_config": {"quant_method": "hqq"}}).note
+    )
     assert "attention chunks" in from_config(LLAMA | {"attention_chunk_size": 8192}).note
     assert from_config(LLAMA | {"sliding_window": 4096}).note == ""
 
@@ -250,8 +253,8 @@ def test_the_vocabulary_of_an_eagle3_head_is_read() -> None:
         (LLAMA | {"num_hidden_layers": 0}, 6, "0 is out of range"),
         (LLAMA | {"hidden_size": 4097}, 5, "hidden_size 4097 is not a multiple of 32 heads"),
         (MIXTRAL | {"num_experts_per_tok": 9}, 6, "9 is out of range"),
-        ({"layer_types": ["full_attention", "linear_attention"]} | LLAMA, 4, "layers that are not attention"),
-        ({"linear_num_value_heads": 32} | LLAMA, 2, "layers that are not attention"),
+        ({"layer_types": ["full_attention", "linear_attention"]} | LLAMA, 2, "neither attention nor gated delta rules"),
+        ({"linear_num_value_heads": 32} | LLAMA, 1, "'full_attention_interval' is missing"),
     ],
 )
 def test_a_broken_config_names_the_line(config: dict[str, Any], line: int, message: str) -> None:

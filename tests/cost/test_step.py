@@ -124,7 +124,8 @@ def test_the_prefix_is_read_once_whatever_the_tree(llama: ModelStep) -> None:
 def test_experts_make_more_tokens_dearer_long_before_the_ridge(
     shipped_model: ShippedModel, shipped_hardware: ShippedHardware
 ) -> None:
-    step = ModelStep(model=shipped_model("mixtral-8x7b"), times=h100(shipped_hardware), drafter=Ngram())
+    model = independent(shipped_model("mixtral-8x7b"))
+    step = ModelStep(model=model, times=h100(shipped_hardware), drafter=Ngram())
     tokens, hidden, width = 4, 4096, 14336
     every_token = gemm_s(tokens, 6144, 4096) + gemm_s(tokens, 4096, 4096) + gemm_s(tokens, 8, 4096)
     visited = 8 * (1 - 0.75**tokens)
@@ -133,18 +134,35 @@ def test_experts_make_more_tokens_dearer_long_before_the_ridge(
     terms = step.terms(batch=1, nodes=tokens, depth=3, widths=[1, 1, 1], context=0)
     assert terms.layers_s == pytest.approx(32 * every_token, rel=1e-12)
     assert terms.experts_s == pytest.approx(32 * routed, rel=1e-12)
-    assert step.visits(tokens) == ExpertVisits(visited=pytest.approx(visited), experts=8)
+    assert step.visits(1, tokens) == ExpertVisits(visited=pytest.approx(visited), experts=8)
 
 
-def test_padding_visits_experts_too(shipped_model: ShippedModel, shipped_hardware: ShippedHardware) -> None:
-    engine = EngineSteps(capture_tokens=(8, 16))
-    model, times = shipped_model("qwen3-30b-a3b"), h100(shipped_hardware)
-    step = ModelStep(model=model, times=times, drafter=Ngram(), engine=engine)
-    assert step.visits(9) == ExpertVisits(pytest.approx(128 * (1 - (120 / 128) ** 16)), 128)
+def independent(model: ModelShape) -> ModelShape:
+    """The model with balanced routing in which every token chooses on its own."""
+    assert model.experts is not None
+    return replace(model, experts=replace(model.experts, skew=0.0, correlation=0.0))
+
+
+def test_tokens_of_one_request_choose_alike(shipped_model: ShippedModel, shipped_hardware: ShippedHardware) -> None:
+    alone = independent(shipped_model("qwen3-30b-a3b"))
+    assert alone.experts is not None
+    alike = replace(alone, experts=replace(alone.experts, correlation=0.5))
+    alone_step, alike_step = (ModelStep(model=m, times=h100(shipped_hardware), drafter=Ngram()) for m in (alone, alike))
+    # 8 tokens of a request choose as 1 + 7 / 2 do: 32 of 128 experts, where 8 on their own visit 52
+    visited = [step.visits(1, 8).visited for step in (alone_step, alike_step)]  # type: ignore[union-attr]
+    assert visited == pytest.approx([128 * (1 - (120 / 128) ** 8), 128 * (1 - (120 / 128) ** 4.5)])
+    of_requests, of_one = (
+        [
+            step.terms(batch=b, nodes=8 // b, depth=8 // b - 1, widths=[1] * (8 // b - 1), context=0).experts_s
+            for b in (8, 1)
+        ]
+        for step in (alone_step, alike_step)
+    )
+    assert of_requests[0] == of_requests[1] == of_one[0] > of_one[1]
 
 
 def test_a_dense_model_visits_no_experts(llama: ModelStep) -> None:
-    assert llama.visits(8) is None
+    assert llama.visits(8, 1) is None
 
 
 def test_the_dense_layers_of_deepseek_are_priced_as_dense(round_gpu: Hardware, shipped_model: ShippedModel) -> None:
@@ -152,7 +170,7 @@ def test_the_dense_layers_of_deepseek_are_priced_as_dense(round_gpu: Hardware, s
     assert model.experts is not None
     fewer = replace(model, experts=replace(model.experts, dense_layers=2))
     three, two = (
-        ModelStep(model=m, times=round_gpu.kernel_times(), drafter=Ngram()).terms(
+        ModelStep(model=m, times=round_gpu.kernel_times(), drafter=Ngram(), dtype="bf16").terms(
             batch=1, nodes=1, depth=0, widths=[], context=0
         )
         for m in (model, fewer)

@@ -59,9 +59,9 @@ def test_beyond_the_table_a_step_takes_for_ever(chains: ChainTable) -> None:
     assert math.isinf(float(tree))
 
 
-def test_a_batch_size_without_a_plain_step_is_refused(chains: ChainTable) -> None:
+def test_a_batch_size_beyond_the_table_is_refused(chains: ChainTable) -> None:
     cost = TableStep(table=chains, name="steps.csv")
-    with pytest.raises(InputError, match=r"steps\.csv has no time of a plain step at batch 64") as raised:
+    with pytest.raises(InputError, match=r"steps\.csv has no times at batch 64") as raised:
         cost.step_time_s(np.array([1, 64]), 1, 0, np.zeros((2, 1), dtype=np.int64), 0)
     assert "batch 1 to 32, chains of K = 0 to 3" in raised.value.hint
 

@@ -11,6 +11,7 @@ from costs import FakeCost
 from plans import bucket_of, plan_of, traffic_of
 
 from treeopt.acceptance.model import path_probabilities
+from treeopt.cost.kernels.experts import visited_experts
 from treeopt.errors import InputError
 from treeopt.files.typed import write
 from treeopt.plan.plan import Plan
@@ -100,12 +101,13 @@ def test_what_a_node_needs_is_counted_against_the_step_before_it() -> None:
 
 
 def test_the_experts_are_those_of_the_tokens(found: Explanation) -> None:
-    # Qwen3-30B-A3B: 8 of 128 experts per token; balls in bins (MoESD, arXiv 2505.19645).
+    # Qwen3-30B-A3B: 8 of 128 experts per token, chosen by popularity; the second token of a request keeps 25 % of its
+    # predecessor's, so that 96 tokens choose as 48 + 0.75 * 48 do.
     assert found.plain_experts is not None
-    assert found.plain_experts.visited == pytest.approx(128 * (1 - (1 - 8 / 128) ** 48))
+    assert found.plain_experts.visited == pytest.approx(float(visited_experts(np.array(48.0), 128, 8, 0.8)))
     second = found.additions[0].experts
     assert second is not None
-    assert second == (pytest.approx(128 * (1 - (1 - 8 / 128) ** 96)), 128)
+    assert second == (pytest.approx(float(visited_experts(np.array(84.0), 128, 8, 0.8))), 128)
     dense = load_inputs(Names(ranks="example"))
     one = explain(make_plan(Problem(batches=(4,)), dense, command="x"), dense, batch=4)
     assert one.plain_experts is None

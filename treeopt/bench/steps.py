@@ -60,7 +60,13 @@ def fit_note(cells: Sequence[BenchCell], inputs: Inputs, path: Path) -> str:
             f"{names.model}: {error}"
         )
     words = ["treeopt", "profile", "fit", "--steps", str(path), "--hardware", names.hardware, "--model", names.model]
-    words += ["--drafter", names.drafter, "--dtype", names.dtype, "--context", str(served.context)]
+    words += [
+        "--drafter",
+        names.drafter,
+        *([] if names.dtype is None else ["--dtype", names.dtype]),
+        "--context",
+        str(served.context),
+    ]
     words += [] if names.tp == 1 else ["--tp", str(names.tp)]
     words += ["--capture-sizes", ",".join(map(str, served.capture_tokens))] if served.capture_tokens else []
     return f"fit them with {shlex.join([*words, '--out', str(out)])}"

@@ -17,9 +17,19 @@ MAX_BATCHES = 4096
 # `treeopt.solve.problem.DEFAULT_CONTEXT`.
 DRAFTERS: Final = "eagle, eagle3[:CONFIG_JSON], medusa, mtp, ngram or model:NAME."
 Hardware = Annotated[str, typer.Option(help="Hardware profile: a shipped name or a file.")]
-Model = Annotated[str, typer.Option(help="Target: a shipped name, or a Hugging Face config.json.")]
+Model = Annotated[str, typer.Option(help="Target: a shipped name, or a Hugging Face config.json or its folder.")]
 Drafter = Annotated[str, typer.Option(help=DRAFTERS)]
-Dtype = Annotated[str, typer.Option(help="Weights and arithmetic: bf16, fp16, fp8, int4.")]
+Dtype = Annotated[
+    str | None,
+    typer.Option(
+        help="Weights: bf16, fp16, fp8, fp8_tensor, fp8_static, fp8_block, int8, int4, mxfp4, mxfp4_mxfp8, nvfp4, or "
+        "LAYERS/EXPERTS. By default what the model's config.json says, else bf16.",
+        show_default=False,
+    ),
+]
+KvDtype = Annotated[
+    str | None, typer.Option(help="KV cache: bf16, fp8. By default as the model says, else 16 bit.", show_default=False)
+]
 Tp = Annotated[int, typer.Option(help="Tensor-parallel GPUs.")]
 Context = Annotated[int, typer.Option(min=0, help="Committed tokens per request, L.")]
 

@@ -89,7 +89,9 @@ def fit(
     model: Annotated[str, typer.Option(help="--steps: the target that was served.")] = Names.model,
     drafter: Annotated[str, typer.Option(help=f"--steps: its drafter: {DRAFTERS}")] = Names.drafter,
     context: Annotated[int, typer.Option(min=0, help="--steps: committed tokens per request, L.")] = DEFAULT_CONTEXT,
-    dtype: Annotated[str, typer.Option(help="--steps: weights and arithmetic.")] = Names.dtype,
+    dtype: Annotated[
+        str | None, typer.Option(help="--steps: weights; by default the model's own.", show_default=False)
+    ] = None,
     tp: Annotated[int, typer.Option(help="--steps: tensor-parallel GPUs.")] = Names.tp,
     capture_sizes: _Captures = None,
     json: Json = False,

@@ -110,7 +110,7 @@ def table(
 
 
 def served(
-    hardware: str, model: str, drafter: str, dtype: str, tp: int, context: int, capture_sizes: str | None
+    hardware: str, model: str, drafter: str, dtype: str | None, tp: int, context: int, capture_sizes: str | None
 ) -> Served:
     """Whose steps they are, from the options' names.
 
@@ -136,7 +136,7 @@ def served(
 
 
 def _step(served: Served) -> ModelStep:
-    from treeopt.cost import EngineSteps, ModelStep
+    from treeopt.cost import ModelStep
 
     return ModelStep(
         model=served.model,
@@ -144,7 +144,7 @@ def _step(served: Served) -> ModelStep:
         drafter=served.drafter,
         dtype=served.dtype,
         tp=served.tp,
-        engine=served.hardware.engine_steps or EngineSteps(),
+        engine=served.hardware.engine(),
     )
 
 

@@ -11,6 +11,7 @@ from treeopt.cli.options import (
     Dtype,
     Hardware,
     Json,
+    KvDtype,
     Model,
     PlanOut,
     Tp,
@@ -77,6 +78,7 @@ def search(
     ] = 0.01,
     dtype: Dtype = Names.dtype,
     tp: Tp = Names.tp,
+    kv_dtype: KvDtype = None,
     capture_sizes: Annotated[
         str | None,
         typer.Option(
@@ -89,6 +91,10 @@ def search(
     ] = None,
     expert_skew: Annotated[
         float | None, typer.Option(help="How skewed routing is: 0 balanced, 1.2 heavily.", show_default=False)
+    ] = None,
+    expert_correlation: Annotated[
+        float | None,
+        typer.Option(help="Share of its experts that a token takes over from the one before it.", show_default=False),
     ] = None,
     mix: Annotated[
         str | None,
@@ -173,9 +179,11 @@ def search(
             command=command_line(),
             dtype=dtype,
             tp=tp,
+            kv_dtype=kv_dtype,
             capture_tokens=parse_captures(capture_sizes),
             capture_limit=capture_limit,
             expert_skew=expert_skew,
+            expert_correlation=expert_correlation,
             temperature=temperature,
             rule=rule,
         )

@@ -1,4 +1,7 @@
-"""The kinds of drafters, by what each runs to guess a tree; weights are in the target's dtype."""
+"""The kinds of drafters, by what each runs to guess a tree.
+
+Heads are published in 16 bit whatever the target is quantised to; an MTP layer is a part of the target's checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 from treeopt.cost.drafting import Drafting, Free, Heads, Passes
+from treeopt.cost.formats import Dtype, WeightFormats
 from treeopt.cost.forward_pass import ForwardPass
 from treeopt.cost.kernels.gemm import Gemm
 from treeopt.cost.model import ModelShape
@@ -33,8 +37,8 @@ class Eagle:
 
     def drafting(self, target: ForwardPass) -> Drafting:
         """Its price beside `target`."""
-        layer = replace(target.network, layers=1, experts=None, window=None)
-        return Passes(network=replace(target, network=layer), fusion=_fusion(layer.hidden))
+        layer = replace(target.network, layers=1, experts=None, window=None, linear=None)
+        return Passes(network=_in_16_bit(target, layer), fusion=_fusion(layer.hidden))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,9 +69,9 @@ class Eagle3:
         """
         vocab = (self.head and self.head.draft_vocab) or DRAFT_VOCAB
         shape = self.head.shard(target.tp) if self.head else target.network
-        layer = replace(shape, layers=1, experts=None, window=None, vocab=-(-vocab // target.tp))
+        layer = replace(shape, layers=1, experts=None, window=None, linear=None, vocab=-(-vocab // target.tp))
         return Passes(
-            network=replace(target, network=layer, attention_inputs=2 * layer.hidden),
+            network=replace(_in_16_bit(target, layer), attention_inputs=2 * layer.hidden),
             entry=(Gemm(layer.hidden, 3 * target.network.hidden),),
         )
 
@@ -85,7 +89,7 @@ class Mtp:
     def drafting(self, target: ForwardPass) -> Drafting:
         """Its price beside `target`."""
         experts = target.network.experts and replace(target.network.experts, dense_layers=0)
-        layer = replace(target.network, layers=1, experts=experts, window=None)
+        layer = replace(target.network, layers=1, experts=experts, window=None, linear=None)
         return Passes(network=replace(target, network=layer), fusion=_fusion(layer.hidden))
 
 
@@ -106,7 +110,7 @@ class Medusa:
 
 @dataclass(frozen=True, kw_only=True)
 class DraftModel:
-    """A separate smaller model, D passes of it on the target's GPUs, with the target's dtype and tp."""
+    """A separate smaller model in its own checkpoint's format, D passes of it on the target's GPUs, with its tp."""
 
     kind: ClassVar[str] = "model"
     note: ClassVar[str] = ""
@@ -118,7 +122,10 @@ class DraftModel:
         Raises:
             InputError: a tp that the draft model's heads do not divide by.
         """
-        return Passes(network=replace(target, network=self.model.shard(target.tp)))
+        formats = self.model.formats()
+        if target.formats.wide is Dtype.FP32:
+            formats = WeightFormats(Dtype.FP32, Dtype.FP32)
+        return Passes(network=replace(target, network=self.model.shard(target.tp), formats=formats))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +171,11 @@ def parse_drafter(text: str, *, load_model: Callable[[str], ModelShape]) -> Draf
         if drafter.kind == text:
             return drafter
     raise UnknownNameError("drafter", text, [*(d.kind for d in drafters), "eagle3:CONFIG_JSON", "model:NAME"])
+
+
+def _in_16_bit(target: ForwardPass, layer: ModelShape) -> ForwardPass:
+    wide = target.formats.wide
+    return replace(target, network=layer, formats=WeightFormats(wide, wide))
 
 
 def _fusion(hidden: int) -> tuple[Gemm, ...]:

@@ -14,8 +14,9 @@ from treeopt.arrays import Axis, FloatArray, IntArray
 from treeopt.cost.forward_pass import ForwardPass
 from treeopt.cost.kernels.family import Family
 from treeopt.cost.kernels.gemm import Gemm
-from treeopt.cost.kernels.monotone import BLOCK, non_decreasing
 
+# Tables reach to the next multiple: a tree of one node more is in the same table.
+_BLOCK: Final = 64
 # Drafted keys beyond the prefix at which a pass's attention is priced; between two it is a straight line, as it is in
 # a roofline. No tree reaches the last.
 _OFFSETS: Final = np.array([1.0, 64.0, 512.0, 8192.0])
@@ -56,8 +57,8 @@ class Passes:
     size that engines pad it to (SGLang's draft-extend graph, vLLM's padded drafter batch); only the last of them needs
     logits. A pass attends to the prefix and to all that was drafted up to and including it.
 
-    Measured times fall here and there as tokens grow, but the search relies on passes that do not get cheaper when a
-    tree gets wider or deeper (`StepCost`). So each pass's time is made non-decreasing in its width.
+    The search relies on passes that do not get cheaper when a tree gets wider or deeper (`StepCost`), which kernel
+    times that never fall as tokens grow give it.
     """
 
     network: ForwardPass
@@ -68,7 +69,7 @@ class Passes:
         """`[...]` seconds of all passes."""
         batches, contexts = Axis.of(batch), Axis.of(context)
         most = max(int(widths.max(initial=0)), int(depth.max(initial=0)) + 1)
-        tables = self._tables(batches.values, contexts.values, -(-most // BLOCK) * BLOCK)
+        tables = self._tables(batches.values, contexts.values, -(-most // _BLOCK) * _BLOCK)
         row = batches.at * len(contexts.values) + contexts.at
         later_s = _later_s(tables, widths.reshape(math.prod(widths.shape[:-1]), widths.shape[-1]))
         column = np.arange(later_s.shape[1]).reshape(widths.shape[:-1])
@@ -92,11 +93,12 @@ class Passes:
         batch, width = np.array(batches, dtype=np.float64)[:, None], np.arange(1.0, most + 1)
         T = Axis.of(batch * width)
         tokens = np.array(T.values, dtype=np.float64)
-        body_s, head_s = self._body_s(tokens)[T.at], non_decreasing(self._head_s(tokens)[T.at])
-        entry_s = self.network.gemms_s(tokens, self.entry, self.network.dtype)[T.at]
+        experts_s = self.network.experts_of_requests_s(batch, width, batch * width)
+        body_s, head_s = self._body_s(tokens)[T.at] + experts_s, self._head_s(tokens)[T.at]
+        entry_s = self.network.gemms_s(tokens, self.entry, self.network.formats.layers)[T.at]
         attention_s = self._attention_s(batch, width, np.array(contexts, dtype=np.float64))
-        first_s = non_decreasing(body_s + entry_s) + head_s[:, :1]
-        later_s = non_decreasing(body_s) + head_s
+        first_s = body_s + entry_s + head_s[:, :1]
+        later_s = body_s + head_s
         shape = (len(batches) * len(contexts), len(_OFFSETS), most)
         by_pair = attention_s.reshape(shape)
         first_s = np.repeat(first_s, len(contexts), axis=0) + by_pair[:, 0]
@@ -108,7 +110,7 @@ class Passes:
 
     def _body_s(self, tokens: FloatArray) -> FloatArray:
         net = self.network
-        layers_s = net.gemms_s(tokens, self.fusion, net.dtype) + net.layers_s(tokens) + net.experts_s(tokens)
+        layers_s = net.gemms_s(tokens, self.fusion, net.formats.layers) + net.layers_s(tokens)
         return layers_s + net.elementwise_s(tokens) + net.all_reduce_s(tokens)
 
     def _head_s(self, tokens: FloatArray) -> FloatArray:
@@ -151,7 +153,7 @@ class Heads:
         """`[...]` seconds of `depth` heads."""
         target, hidden, batches = self.target, self.target.network.hidden, Axis.of(batch)
         tokens = np.array(batches.values, dtype=np.float64)
-        block_s = target.gemms_s(tokens, (Gemm(hidden, hidden),), target.dtype)
+        block_s = target.gemms_s(tokens, (Gemm(hidden, hidden),), target.formats.wide)
         head_s = block_s + target.lm_head_s(tokens) + target.gather_s(tokens) + target.top_guesses_s(tokens)
         total: FloatArray = depth * head_s[batches.at]
         return total

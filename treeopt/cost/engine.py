@@ -35,6 +35,8 @@ class StepsEvidence:
         max_tokens: largest B x N among them.
         median: median absolute error of left-out steps, as a share.
         p90: 90th percentile of the same.
+        judged: drafts among them whose speedup was measured.
+        misjudged: those that the constants say the opposite of: that they pay where they do not, or the reverse.
     """
 
     model: str
@@ -44,6 +46,8 @@ class StepsEvidence:
     max_tokens: int
     median: float
     p90: float
+    judged: int = 0
+    misjudged: int = 0
 
     @classmethod
     def from_field(cls, field: Field) -> StepsEvidence:
@@ -61,6 +65,8 @@ class StepsEvidence:
             max_tokens=field.get("max_tokens").integer(low=1),
             median=field.get("median").number(low=0.0),
             p90=field.get("p90").number(low=0.0),
+            judged=field.get("judged", 0).integer(low=0),
+            misjudged=field.get("misjudged", 0).integer(low=0),
         )
 
 
@@ -167,6 +173,11 @@ class EngineSteps:
             found.append(f"engine constants were fitted to served steps of {served.model}, not of {model}")
         if served and tokens > served.max_tokens:
             found.append(f"engine constants were fitted to {served.max_tokens} tokens per step, asked for {tokens}")
+        if served and served.misjudged:
+            found.append(
+                f"implausible: of {served.misjudged} of {served.judged} served drafts the engine constants say the "
+                "opposite of what was measured: whether they pay"
+            )
         limit = self.largest_captured
         if self.eager_s == PUBLISHED_EAGER_S and limit is not None and tokens > limit:
             found.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import NamedTuple
 
 from treeopt.errors import InputError
 
@@ -75,3 +76,45 @@ _ARITHMETIC = {
     Dtype.MXFP4: Dtype.BF16,
     Dtype.MXFP4_MXFP8: Dtype.FP8,
 }
+
+
+class WeightFormats(NamedTuple):
+    """The formats that a network's layers are served in; embedding, LM head and routers stay wide, as in checkpoints.
+
+    `layers` are projections, dense blocks and shared experts, `experts` the routed ones.
+    """
+
+    layers: Dtype = Dtype.BF16
+    experts: Dtype = Dtype.BF16
+
+    @classmethod
+    def parse(cls, text: str, *, experts: bool = False) -> WeightFormats:
+        """The formats that a name means for a network with or without experts.
+
+        - `fp8` of a network with experts has theirs in blocks, as published checkpoints do; `fp8_tensor` has one scale
+          per tensor for all.
+        - `mxfp4` and `mxfp4_mxfp8` are of the experts alone, beside 16-bit layers, as gpt-oss is published.
+        - `bf16/mxfp4` names those of the layers and of the experts.
+
+        Raises:
+            InputError: a name that is no format.
+        """
+        layers, slash, routed = text.partition("/")
+        if slash:
+            return cls(Dtype(layers), Dtype(routed))
+        if text == "fp8_tensor":
+            return cls(Dtype.FP8, Dtype.FP8)
+        dtype = Dtype(text)
+        if experts and dtype is Dtype.FP8:
+            return cls(Dtype.FP8, Dtype.FP8_BLOCK)
+        if experts and dtype in (Dtype.MXFP4, Dtype.MXFP4_MXFP8):
+            return cls(Dtype.BF16, dtype)
+        return cls(dtype, dtype)
+
+    @property
+    def wide(self) -> Dtype:
+        """The format of activations, KV, logits and messages, and of what stays wide beside the layers."""
+        return self.layers.wide
+
+    def __str__(self) -> str:
+        return str(self.layers) if self.layers is self.experts else f"{self.layers}/{self.experts}"

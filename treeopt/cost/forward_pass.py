@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from treeopt.arrays import FloatArray
-from treeopt.cost.formats import Dtype
+from treeopt.cost.formats import Dtype, WeightFormats
+from treeopt.cost.kernels.attention import GroupedAttention
 from treeopt.cost.kernels.family import Family, Use
 from treeopt.cost.kernels.gemm import Gemm
 from treeopt.cost.kernels.times import KernelTimes
@@ -35,60 +36,81 @@ class Stream(NamedTuple):
 class ForwardPass:
     """A network's kernels on one GPU of `tp`; `network` is that GPU's part (`ModelShape.shard`).
 
-    Weights of the layers are `dtype`; the LM head, attention, messages and norms use 16 bit. `attention_inputs` are
-    the channels that q, k and v read where they are not the hidden ones. Kernels between the GEMMs count as fused the
-    way serving engines fuse them: a norm with the residual sum before it, rotary positions with the KV write, the
-    activation with the product of gate and up, the choice of experts with its softmax. Kernels inside the routed
-    experts' block and the quantisation of activations belong to the times of those blocks and GEMMs.
+    Weights of the layers are in `formats`; LM head, routers, absorbed projections, messages and norms use 16 bit, the
+    KV cache `kv_dtype`. `attention_inputs` are the channels that q, k and v read where they are not the hidden ones.
+    Kernels between the GEMMs count as fused the way serving engines fuse them: a norm with the residual sum before it,
+    rotary positions with the KV write, the activation with the product of gate and up, the choice of experts with its
+    softmax. Kernels inside the routed experts' block and the quantisation of activations belong to the times of those
+    blocks and GEMMs. Of linear attention the reads and writes of states and of the short convolution are priced.
     """
 
     network: ModelShape
     times: KernelTimes
-    dtype: Dtype
+    formats: WeightFormats
     tp: int
+    kv_dtype: Dtype = Dtype.BF16
     attention_inputs: int | None = None
 
     def gemms_s(self, tokens: FloatArray, weights: Iterable[Gemm], dtype: Dtype) -> FloatArray:
-        """`[...]` seconds in the GEMMs of `weights`, one after the other."""
+        """`[...]` seconds in the GEMMs of `weights`, one after the other; grouped ones stay wide."""
         total = np.zeros(np.shape(tokens))
         for weight in weights:
-            total = total + self.times.gemm_s(tokens, weight, dtype)
+            total = total + self.times.gemm_s(tokens, weight, dtype.wide if weight.groups > 1 else dtype)
         return total
 
     def layers_s(self, tokens: FloatArray) -> FloatArray:
         """`[...]` seconds in the GEMMs that every token meets: projections, feed-forward, shared experts, routers."""
-        net = self.network
+        net, dtype = self.network, self.formats.layers
         projections = net.attention.projections(net.hidden, self.attention_inputs)
-        total = net.layers * self.gemms_s(tokens, projections, self.dtype)
+        total = net.attention_layers * self.gemms_s(tokens, projections, dtype)
+        if net.linear:
+            total = total + net.linear.layers * self.gemms_s(tokens, net.linear.projections(net.hidden), dtype)
         if net.dense_layers:
-            total = total + net.dense_layers * self.gemms_s(tokens, net.ffn, self.dtype)
+            total = total + net.dense_layers * self.gemms_s(tokens, net.ffn, dtype)
         if net.experts:
-            every_token = [net.experts.router(net.hidden)]
+            total = total + net.expert_layers * self.gemms_s(tokens, (net.experts.router(net.hidden),), dtype.wide)
             if net.experts.shared_intermediate:
-                every_token += net.experts.shared(net.hidden)
-            total = total + net.expert_layers * self.gemms_s(tokens, every_token, self.dtype)
+                total = total + net.expert_layers * self.gemms_s(tokens, net.experts.shared(net.hidden), dtype)
         return total
 
-    def experts_s(self, tokens: FloatArray) -> FloatArray:
-        """`[...]` seconds in the routed experts of all layers."""
+    def experts_s(self, tokens: FloatArray, independent: FloatArray | None = None) -> FloatArray:
+        """`[...]` seconds in the routed experts of all layers; `independent` is that of `KernelTimes.experts_s`."""
         net = self.network
         if net.experts is None:
             return np.zeros(np.shape(tokens))
-        return net.expert_layers * self.times.experts_s(tokens, net.experts, net.hidden, self.dtype)
+        one_s = self.times.experts_s(tokens, net.experts, net.hidden, self.formats.experts, independent)
+        return net.expert_layers * one_s
+
+    def experts_of_requests_s(self, requests: FloatArray, nodes: FloatArray, tokens: FloatArray) -> FloatArray:
+        """`[B, N, ...]` seconds in the routed experts where each request's nodes choose alike, rising along N.
+
+        Args:
+            requests: `[B, 1, ...]`.
+            nodes: `[1, N, ...]` of each request, 1, 2, ....
+            tokens: `[B, N, ...]` that the kernels run: requests x nodes, padded.
+        """
+        experts = self.network.experts
+        if experts is None:
+            return np.zeros(np.shape(tokens))
+        share = experts.independent(requests, requests * nodes) / (requests * nodes)
+        return np.maximum.accumulate(self.experts_s(tokens, tokens * share), axis=1)
 
     def attention_s(self, requests: FloatArray, queries: FloatArray, keys: FloatArray) -> FloatArray:
         """`[...]` seconds in the attention of all layers; those with a window attend to it and to the queries."""
-        net = self.network
+        net, kv = self.network, self.kv_dtype
         windowed = net.window.layers if net.window else 0
-        total = (net.layers - windowed) * self.times.attention_s(requests, queries, keys, net.attention)
+        total = (net.attention_layers - windowed) * self.times.attention_s(requests, queries, keys, net.attention, kv)
         if net.window:
             near = np.minimum(keys, net.window.tokens + queries)
-            total = total + windowed * self.times.attention_s(requests, queries, near, net.attention)
+            total = total + windowed * self.times.attention_s(requests, queries, near, net.attention, kv)
+        if net.linear:
+            moved = net.linear.moved_bytes(requests, queries)
+            total = total + net.linear.layers * sum(self.times.stream_s(each) for each in moved)
         return total
 
     def lm_head_s(self, tokens: FloatArray) -> FloatArray:
         """`[...]` seconds to the logits of all tokens."""
-        return self.gemms_s(tokens, (self.network.lm_head,), self.dtype.wide)
+        return self.gemms_s(tokens, (self.network.lm_head,), self.formats.wide)
 
     def elementwise_s(self, tokens: FloatArray) -> FloatArray:
         """`[...]` seconds in embedding, norms, rotary positions, KV writes, activations and choices of experts."""
@@ -118,35 +140,47 @@ class ForwardPass:
 
     def compaction_s(self, requests: FloatArray, moved: FloatArray) -> FloatArray:
         """`[...]` seconds to copy the KV of `moved` accepted tokens next to the prefix: one kernel for all layers."""
-        values = self.network.layers * self.network.attention.kv_values
-        return self.times.stream_s(2 * self._wide_bytes * requests * moved * values)
+        values = self.network.attention_layers * self.network.attention.kv_values
+        return self.times.stream_s(2 * self.kv_dtype.bytes_per_value * requests * moved * values)
 
     @property
     def families(self) -> tuple[Family, ...]:
         """The kinds of kernels that a pass runs."""
         experts = (Family.EXPERTS,) if self.network.experts else ()
         messages = (Family.ALL_REDUCE,) if self.tp > 1 else ()
-        return (Family.GEMM, Family.ATTENTION, Family.STREAM, *experts, *messages)
+        grouped = isinstance(self.network.attention, GroupedAttention)
+        return (Family.GEMM, Family.ATTENTION if grouped else Family.LATENT, Family.STREAM, *experts, *messages)
 
     def reaches(self, tokens: int, *, requests: int, queries: int, keys: int) -> Iterator[Reach]:
         """How far a pass over `tokens` reaches into each of them."""
-        wide = self.dtype.wide
-        sent_bytes = int(self._wide_bytes * tokens * max(self.network.hidden, self._logits / 2))
+        net = self.network
+        sent_bytes = int(self._wide_bytes * tokens * max(net.hidden, self._logits / 2))
+        attention = Use(requests=requests, queries=queries, keys=keys, tp=self.tp, heads=net.attention.heads)
         uses = {
-            Family.GEMM: Use(tokens=tokens, tp=self.tp),
-            Family.EXPERTS: Use(tokens=tokens, tp=self.tp),
-            Family.ATTENTION: Use(requests=requests, queries=queries, keys=keys, tp=self.tp),
-            Family.ALL_REDUCE: Use(message_bytes=sent_bytes, tp=self.tp),
-            Family.STREAM: Use(tp=self.tp),
+            Family.GEMM: (self.formats.layers, Use(tokens=tokens, tp=self.tp)),
+            Family.ATTENTION: (self.kv_dtype, attention),
+            Family.LATENT: (self.kv_dtype, attention),
+            Family.ALL_REDUCE: (self.formats.wide, Use(message_bytes=sent_bytes, tp=self.tp)),
+            Family.STREAM: (self.formats.wide, Use(tp=self.tp)),
         }
+        if net.experts:
+            sizes = Use(
+                tokens=tokens,
+                tp=self.tp,
+                hidden=net.hidden,
+                intermediate=net.experts.intermediate,
+                experts=net.experts.count,
+                per_token=net.experts.per_token,
+            )
+            uses[Family.EXPERTS] = (self.formats.experts, sizes)
         for family in self.families:
-            yield Reach(family, self.dtype if family in (Family.GEMM, Family.EXPERTS) else wide, uses[family])
-        if wide is not self.dtype:
-            yield Reach(Family.GEMM, wide, uses[Family.GEMM])  # the LM head
+            yield Reach(family, *uses[family])
+        if self.formats.wide is not self.formats.layers:
+            yield Reach(Family.GEMM, self.formats.wide, uses[Family.GEMM][1])  # the LM head
 
     @property
     def _wide_bytes(self) -> float:
-        return self.dtype.wide.bytes_per_value
+        return self.formats.wide.bytes_per_value
 
     @property
     def _logits(self) -> int:
@@ -157,7 +191,7 @@ class ForwardPass:
         yield Stream(2 * net.hidden, 1)  # embedding
         yield Stream(4 * net.hidden, 2 * net.layers + 1)  # norms, the last before the LM head
         for values in net.attention.moved_values:
-            yield Stream(values, net.layers)
+            yield Stream(values, net.attention_layers)
         if net.dense_layers:
             yield Stream(3 * net.intermediate, net.dense_layers)
         if net.experts:

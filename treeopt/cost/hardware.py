@@ -25,6 +25,13 @@ _PROFILE: Final = "hardware profile"
 _SOURCES: Final = ("datasheet", "measured")
 _RATES: Final = ("bandwidth_bytes_per_s", "peak_flops", "memory_bytes", "link_bandwidth_bytes_per_s", "launch_s")
 _MEASURED: Final = ("measurement", "rows", "fits")
+# The most tokens per step that an engine captures graphs for unless it is told otherwise: vLLM's
+# `max_cudagraph_capture_size`, 0.11 to 0.24.
+DEFAULT_CAPTURE_LIMITS: Final = {"vllm": 512}
+# What processors and GPUs are between, with room on both sides: a number in another unit falls outside.
+BANDWIDTHS: Final = (1e7, 1e14)
+PEAKS: Final = (1e7, 1e18)
+MEMORIES: Final = (1e6, 1e14)
 _ROOFLINE: Final = "step times are a datasheet roofline, not measured: trust the shape more than the number"
 
 
@@ -106,10 +113,12 @@ class Hardware:
             name=root.get("name").text(),
             device=root.get("device").text(),
             source=_read_source(root.get("source")),
-            bandwidth_bytes_per_s=root.get("bandwidth_bytes_per_s").number(low=1),
+            bandwidth_bytes_per_s=_rate(root.get("bandwidth_bytes_per_s"), BANDWIDTHS, "byte/s", "1 GB/s is 1e9"),
             peak_flops=_read_peaks(root.get("peak_flops")),
-            memory_bytes=root.get("memory_bytes").number(low=1),
-            link_bandwidth_bytes_per_s=root.get("link_bandwidth_bytes_per_s").number(low=1),
+            memory_bytes=_rate(root.get("memory_bytes"), MEMORIES, "byte", "1 GB is 1e9"),
+            link_bandwidth_bytes_per_s=_rate(
+                root.get("link_bandwidth_bytes_per_s"), BANDWIDTHS, "byte/s", "1 GB/s is 1e9"
+            ),
             launch_s=root.get("launch_s").number(low=0, high=1),
             sources=_read_sources(root.get("sources")),
             measurement=Measurement.from_field(root.get("measurement")) if has_fits else None,
@@ -143,6 +152,17 @@ class Hardware:
             **({"engine_steps": self.engine_steps.document()} if self.engine_steps else {}),
             **({"fits": self.fits.document()} if self.fits else {}),
         }
+
+    def engine(self, capture_tokens: tuple[int, ...] | None = None, capture_limit: int | None = None) -> EngineSteps:
+        """What the engine takes beyond kernels, with the captured graphs that are given.
+
+        Where nobody says what is captured, the engine's default limit is assumed.
+        """
+        steps = (self.engine_steps or EngineSteps()).with_captures(capture_tokens, capture_limit)
+        name = self.measurement.engine.partition("-")[0] if self.measurement else ""
+        if steps.largest_captured is None and name in DEFAULT_CAPTURE_LIMITS:
+            return steps.with_captures(None, DEFAULT_CAPTURE_LIMITS[name])
+        return steps
 
     def _roofline(self, dtype: Dtype) -> FitEntry:
         form = Roofline(
@@ -210,6 +230,13 @@ def save_hardware(path: Path, hardware: Hardware) -> tuple[Path, ...]:
     return tuple(output.path for output in reversed(outputs))
 
 
+def _rate(field: Field, within: tuple[float, float], unit: str, scale: str) -> float:
+    value, (low, high) = field.number(), within
+    if not low <= value <= high:
+        raise field.error(f"{value:g} {unit} is out of range: no hardware has it", hint=f"give {unit}: {scale}")
+    return value
+
+
 def _read_source(field: Field) -> str:
     if field.text() not in _SOURCES:
         raise field.error(f"unknown source '{field.text()}'", hint=f"known: {', '.join(_SOURCES)}")
@@ -220,7 +247,8 @@ def _read_peaks(field: Field) -> Mapping[Dtype, float]:
     field.only(*(dtype for dtype in Dtype if dtype.arithmetic is dtype))
     if not field.mapping():
         raise field.error("no dtype at all", hint="give the dense peak of at least one dtype")
-    return MappingProxyType({Dtype(key): field.get(key).number(low=1) for key in field.mapping()})
+    peaks = {Dtype(key): _rate(field.get(key), PEAKS, "FLOP/s", "1 TFLOP/s is 1e12") for key in field.mapping()}
+    return MappingProxyType(peaks)
 
 
 def _read_sources(field: Field) -> Mapping[str, str]:

@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from treeopt.cost.kernels.attention import Attention, GroupedAttention, LatentAttention
 from treeopt.cost.kernels.experts import Experts
+from treeopt.cost.kernels.linear_attention import LinearAttention
 from treeopt.cost.model import ModelShape, Window
+from treeopt.cost.stored_formats import stored_formats
 from treeopt.files.documents import Field
 
-_PRICED_LAYERS: Final = ("full_attention", "sliding_attention", "chunked_attention")
+# No model has a larger one.
+MAX_SIZE: Final = 1 << 26
+_PRICED_LAYERS: Final = ("full_attention", "sliding_attention", "chunked_attention", "linear_attention")
+_SIZES: Final = (
+    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+    *("num_key_value_heads", "head_dim"),
+)
+# What transformers' configuration classes take where a config.json, mostly the text part of a larger one, leaves a
+# size out; in the order of `_SIZES`.
+_CLASS_SIZES: Final[dict[str, tuple[int | None, ...]]] = {
+    "gemma": (256_000, 3072, 24_576, 28, 16, 16, 256),
+    "gemma2": (256_000, 2304, 9216, 26, 8, 4, 256),
+    "gemma3_text": (262_208, 2304, 9216, 26, 8, 4, 256),
+    "llama": (32_000, 4096, 11_008, 32, 32, None, None),
+    "llama4_text": (202_048, 5120, 8192, 48, 40, 8, 128),
+    "mistral": (32_000, 4096, 14_336, 32, 32, 8, None),
+    "mixtral": (32_000, 4096, 14_336, 32, 32, 8, None),
+    "qwen2": (151_936, 4096, 22_016, 32, 32, 32, None),
+    "qwen3": (151_936, 4096, 22_016, 32, 32, 32, 128),
+    "qwen3_moe": (151_936, 2048, 6144, 24, 32, 4, None),
+    "qwen3_next": (151_936, 2048, 5632, 48, 16, 2, 256),
+    "qwen3_5_text": (248_320, 4096, 12_288, 32, 16, 4, 256),
+    "qwen3_5_moe_text": (248_320, 2048, None, 40, 16, 2, 256),
+    "gpt_oss": (201_088, 2880, 2880, 36, 64, 8, 64),
+}
+_CLASS_MORE: Final[dict[str, dict[str, int]]] = {
+    "gemma2": {"sliding_window": 4096, "sliding_window_pattern": 2},
+    "gemma3_text": {"sliding_window": 4096, "sliding_window_pattern": 6},
+    **{name: {"full_attention_interval": 4} for name in ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")},
+}
 
 
 def model_from_config(config: Field) -> ModelShape:
@@ -22,19 +54,23 @@ def model_from_config(config: Field) -> ModelShape:
     text = config.get("text_config") if "text_config" in config.mapping() else config
     _refuse_other_mixers(text)
     layers = _size(text, "num_hidden_layers")
+    stored, linear = stored_formats(config), _linear(text, layers)
     return ModelShape(
         name=_name_of(Path(config.document.name)),
         source=config.document.name,
         hidden=_size(text, "hidden_size"),
         layers=layers,
         vocab=_size(text, "vocab_size"),
-        intermediate=_size(text, "intermediate_size"),
+        intermediate=_size(text, "intermediate_size", "shared_expert_intermediate_size", "moe_intermediate_size"),
         tied_embeddings=_is_tied(config, text),
         attention=_attention(text),
         experts=_experts(text, layers),
         window=_window(text, layers),
+        linear=linear,
         draft_vocab=_size_or_none(text, "draft_vocab_size"),
-        note=_unpriced(text),
+        dtype=stored.dtype,
+        kv_dtype=stored.kv_dtype,
+        note="; ".join(filter(None, (stored.note, *_rough(text, linear)))),
     )
 
 
@@ -45,13 +81,21 @@ def _size(config: Field, *keys: str) -> int:
         FileFormatError: all absent (the first is named), or a value that is not a whole number >= 1.
     """
     found = _size_or_none(config, *keys)
-    return config.get(keys[0]).integer(low=1) if found is None else found
+    return config.get(keys[0]).integer(low=1, high=MAX_SIZE) if found is None else found
 
 
 def _size_or_none(config: Field, *keys: str, low: int = 1) -> int | None:
     """The size under the first of `keys` that is there and not null, else None."""
-    fields = (config.get(key, None) for key in keys)
-    return next((field.integer(low=low) for field in fields if field.value is not None), None)
+    fields = (config.get(key, _class_default(config, key)) for key in keys)
+    return next((field.integer(low=low, high=MAX_SIZE) for field in fields if field.value is not None), None)
+
+
+def _class_default(config: Field, key: str) -> int | None:
+    kind = str(config.get("model_type", "").value)
+    found = _CLASS_MORE.get(kind, {}).get(key)
+    if found is None and "text_config" in config.document.root.mapping():  # one of its own that lacks a size is broken
+        found = dict(zip(_SIZES, _CLASS_SIZES.get(kind, ()), strict=False)).get(key)
+    return found
 
 
 def _attention(config: Field) -> Attention:
@@ -65,7 +109,7 @@ def _attention(config: Field) -> Attention:
         raise config.get("num_attention_heads").error(
             f"hidden_size {hidden} is not a multiple of {heads} heads", hint="correct one of them, or add head_dim"
         )
-    kv_heads = config.get("num_key_value_heads", None)
+    kv_heads = config.get("num_key_value_heads", _class_default(config, "num_key_value_heads"))
     if kv_heads.value is None:
         kv_heads = config.get("num_attention_heads")
     return grouped_attention(kv_heads, heads, head_dim or hidden // heads)
@@ -73,7 +117,7 @@ def _attention(config: Field) -> Attention:
 
 def grouped_attention(kv_heads: Field, heads: int, head_dim: int) -> GroupedAttention:
     """The attention of `heads` queries over as many KV heads as the field says; raises as `model_from_config`."""
-    count = kv_heads.integer(low=1)
+    count = kv_heads.integer(low=1, high=MAX_SIZE)
     if heads % count:
         raise kv_heads.error(
             f"{heads} heads are not a multiple of {count} KV heads", hint="every KV head serves equally many heads"
@@ -138,14 +182,39 @@ def _windowed_layers(config: Field, layers: int) -> int:
     """How many layers have the window, by the rules of the families' modelling code in transformers."""
     kinds = config.get("layer_types", None)
     if kinds.value is not None:
-        return sum(kind.text() in ("sliding_attention", "chunked_attention") for kind in kinds.items())
+        return _layers_of(kinds, layers, "sliding_attention", "chunked_attention")
     pattern = _size_or_none(config, "sliding_window_pattern", "_sliding_window_pattern")
-    if pattern is None and str(config.get("model_type", "").value) == "gemma2":
-        pattern = 2
     if pattern is not None:  # every pattern-th layer attends to everything
         return layers - layers // pattern
     # Qwen2 and Qwen3: the first `max_window_layers` attend to everything. Mistral names no layers: all have the window.
     return layers - min(_size_or_none(config, "max_window_layers", low=0) or 0, layers)
+
+
+def _layers_of(kinds: Field, layers: int, *names: str) -> int:
+    """How many layers are of these kinds; a list shorter than the layers is a pattern that goes on."""
+    listed = [kind.text() in names for kind in kinds.items()]
+    return sum(listed[layer % len(listed)] for layer in range(layers)) if listed else 0
+
+
+def _linear(config: Field, layers: int) -> LinearAttention | None:
+    """The linear-attention layers of a config.json in the words of Qwen3-Next; None where it has none."""
+    if _size_or_none(config, "linear_num_value_heads") is None:
+        return None
+    kinds = config.get("layer_types", None)
+    if kinds.value is None:
+        count = layers - layers // _size(config, "full_attention_interval")
+    else:
+        count = _layers_of(kinds, layers, "linear_attention")
+    if not count:
+        return None
+    return LinearAttention(
+        layers=count,
+        key_heads=_size(config, "linear_num_key_heads"),
+        value_heads=_size(config, "linear_num_value_heads"),
+        key_dim=_size(config, "linear_key_head_dim"),
+        value_dim=_size(config, "linear_value_head_dim"),
+        conv_kernel=_size(config, "linear_conv_kernel_dim"),
+    )
 
 
 def _name_of(path: Path) -> str:
@@ -153,14 +222,15 @@ def _name_of(path: Path) -> str:
     return (path.resolve().parent.name or path.stem) if path.stem == "config" else path.stem
 
 
-def _unpriced(config: Field) -> str:
-    """What the config says that no price here takes into account, in words."""
-    said = []
-    if isinstance(config.mapping().get("quantization_config"), dict):
-        said.append("its quantization is not priced, weights count as --dtype")
+def _rough(config: Field, linear: LinearAttention | None) -> Iterator[str]:
+    """What of the config has a rough price only, in words."""
     if config.mapping().get("attention_chunk_size"):
-        said.append("its attention chunks are priced as sliding windows of that length")
-    return "; ".join(said)
+        yield "its attention chunks are priced as sliding windows of that length"
+    if linear:
+        yield (
+            f"its {linear.layers} linear-attention layers are priced by their projections and by streaming states and "
+            "convolution windows, a state written for every token of a draft"
+        )
 
 
 def _is_tied(config: Field, text: Field) -> bool:
@@ -173,12 +243,14 @@ def _is_tied(config: Field, text: Field) -> bool:
 
 
 def _refuse_other_mixers(text: Field) -> None:
-    # Linear-attention and state-space layers would be read as attention and priced wrong without a word.
+    # State-space layers would be read as attention and priced wrong without a word.
     kinds = text.get("layer_types", None)
     other = [] if kinds.value is None else [kind for kind in kinds.items() if kind.text() not in _PRICED_LAYERS]
-    other += [text.get(key) for key in text.mapping() if key.startswith(("linear_", "mamba_", "ssm_"))]
+    other += [text.get(key) for key in text.mapping() if key.startswith(("mamba_", "ssm_"))]
+    if "linear_attention" in [kind.text() for kind in (kinds.items() if kinds.value is not None else ())]:
+        other += [] if "linear_num_value_heads" in text.mapping() else [kinds]
     if other:
         raise other[0].error(
-            "the model has layers that are not attention",
-            hint="only models whose layers all use attention have a price",
+            "the model has layers that are neither attention nor gated delta rules",
+            hint="give measured step times with --cost FILE: they need no price of the model",
         )

@@ -13,8 +13,11 @@ from treeopt.arrays import Axis, FloatArray, IntArray
 from treeopt.cost.drafter import Drafter
 from treeopt.cost.drafting import Drafting
 from treeopt.cost.engine import EngineSteps
-from treeopt.cost.formats import Dtype
+from treeopt.cost.formats import Dtype, WeightFormats
 from treeopt.cost.forward_pass import ForwardPass
+from treeopt.cost.kernels.attention import GroupedAttention
+from treeopt.cost.kernels.experts import MOST_CORRELATION, MOST_SKEW
+from treeopt.cost.kernels.family import Family
 from treeopt.cost.kernels.times import KernelTimes
 from treeopt.cost.model import ModelShape
 from treeopt.cost.step_cost import IntLike
@@ -49,8 +52,9 @@ class ModelStep:
     model: ModelShape
     times: KernelTimes
     drafter: Drafter
-    dtype: str = "bf16"
+    dtype: str | None = None
     tp: int = 1
+    kv_dtype: str | None = None
     engine: EngineSteps = field(default_factory=EngineSteps)
     factors: tuple[TermFactor, ...] = ()
 
@@ -60,14 +64,25 @@ class ModelStep:
         for term, factor in self.factors:
             if not 0.0 < factor < np.inf:
                 raise InputError(f"{term} counts {factor:g} times", hint="give a factor above 0")
-        self.times.ridge_tokens(Dtype(self.dtype))
-        self.times.ridge_tokens(Dtype(self.dtype).wide)
+        for dtype in (*self.formats, self.formats.wide):
+            self.times.ridge_tokens(dtype)
         _ = self._tables  # shares out, or says why that cannot be
 
     @property
     def ridge_tokens(self) -> float:
         """Tokens per step at which streaming the weights takes as long as the arithmetic."""
-        return self.times.ridge_tokens(Dtype(self.dtype))
+        return self.times.ridge_tokens(self.formats.layers)
+
+    @property
+    def formats(self) -> WeightFormats:
+        """The formats of the target's weights."""
+        return self.model.formats(self.dtype)
+
+    @property
+    def cache_dtype(self) -> Dtype:
+        """The format of its KV cache: as asked, else as the checkpoint says, else wide."""
+        asked = self.kv_dtype or self.model.kv_dtype
+        return self.formats.wide if asked is None else Dtype(asked)
 
     @property
     def memory_bytes(self) -> int:
@@ -75,11 +90,12 @@ class ModelStep:
         return self._tables.target.network.weight_bytes(self.dtype)
 
     def kv_bytes(self, context: int) -> int:
-        """KV cache of one request per GPU, in 16 bit; layers with a window keep that much."""
+        """KV cache and states of one request per GPU; layers with a window keep that much."""
         net = self._tables.target.network
         windowed, window = (net.window.layers, net.window.tokens) if net.window else (0, 0)
-        tokens = (net.layers - windowed) * context + windowed * min(context, window)
-        return round(Dtype(self.dtype).wide.bytes_per_value * net.attention.kv_values * tokens)
+        tokens = (net.attention_layers - windowed) * context + windowed * min(context, window)
+        states = net.linear.layers * net.linear.state_bytes if net.linear else 0.0
+        return round(self.cache_dtype.bytes_per_value * net.attention.kv_values * tokens + states)
 
     def step_time_s(
         self, batch: IntLike, nodes: IntLike, depth: IntLike, widths: IntArray, context: IntLike
@@ -101,12 +117,13 @@ class ModelStep:
         every = ((term, scaled(term, seconds, self.factors)) for term, seconds in found.items())
         return StepTerms(**{f"{term}_s": float(np.sum(seconds)) for term, seconds in every})
 
-    def visits(self, tokens: int) -> ExpertVisits | None:
-        """Distinct experts that a layer is expected to visit for a step of `tokens`, padded; None without experts."""
+    def visits(self, batch: int, nodes: int) -> ExpertVisits | None:
+        """Distinct experts that a layer is expected to visit in a step of B x N tokens; None without experts."""
         experts = self.model.experts
         if experts is None:
             return None
-        return ExpertVisits(float(experts.visited(self.engine.padded(np.array(float(tokens))))), experts.count)
+        independent = experts.independent(np.array(1.0 * batch), np.array(1.0 * batch * nodes))
+        return ExpertVisits(float(experts.visited(independent)), experts.count)
 
     def cliff(self, tokens: int) -> str | None:
         """A sentence where a step of `tokens`, padded, is at a jump or spike of its measured GEMMs and experts."""
@@ -134,8 +151,54 @@ class ModelStep:
         tokens = int(self.engine.padded(np.array(float(batch * nodes))))
         reaches = self._tables.target.reaches(tokens, requests=batch, queries=nodes, keys=context + nodes)
         notes = (*self.engine.notes(model=self.model.name, tokens=tokens), self.drafter.note, self.cliff(tokens))
-        found = [*(self.times.beyond(*reach) for reach in reaches), *notes]
+        found = [
+            *self._implausible(batch, context),
+            *(self.times.beyond(*reach) for reach in reaches),
+            self._routing(batch, nodes, context),
+            *notes,
+        ]
         return list(dict.fromkeys(sentence for sentence in found if sentence))
+
+    def _implausible(self, batch: int, context: int) -> Iterator[str]:
+        """Sentences on prices that a served step is not expected to have."""
+        kinds = [
+            (Family.GEMM, self.formats.layers),
+            *([(Family.EXPERTS, self.formats.experts)] if self.model.experts else []),
+        ]
+        for kind in kinds:
+            if said := self.times.implausible(*kind):
+                yield f"implausible: {said}"
+        wide = str(self.formats.wide)
+        if str(self.formats) != wide:
+            own, other = (
+                float(step.step_time_s(batch, 1, 0, np.zeros(1, dtype=np.int64), context))
+                for step in (self, replace(self, dtype=wide))
+            )
+            if own > other:
+                yield (
+                    f"implausible: a plain step of batch {batch} takes {own * 1e3:.1f} ms in {self.formats} and "
+                    f"{other * 1e3:.1f} ms in {wide}: the narrower format should not be slower"
+                )
+
+    def _routing(self, batch: int, nodes: int, context: int) -> str | None:
+        """What is assumed of routing, and how the price of the draft changes over what it can be."""
+        experts = self.model.experts
+        if experts is None or nodes == 1:
+            return None
+        ends = []
+        for skew, correlation in ((0.0, 0.0), (MOST_SKEW, MOST_CORRELATION)):
+            model = replace(self.model, experts=replace(experts, skew=skew, correlation=correlation))
+            of_target = replace(self, model=model)._tables.of_target((batch,), nodes, (context,))
+            draft_s, plain_s = (sum(float(s[0, n - 1, 0]) for s in of_target.values()) for n in (nodes, 1))
+            ends.append(draft_s / plain_s)
+        ours, visited = self.visits(batch, nodes), experts.count
+        assert ours is not None
+        return (
+            f"routing is taken with skew {experts.skew:g} and {experts.correlation:.0%} of a token's experts kept from "
+            f"the one before: {ours.visited:.0f} of {visited} experts for {nodes} tokens at batch {batch}; from "
+            f"balanced and independent to skew {MOST_SKEW:g} and {MOST_CORRELATION:.0%} the target's step is "
+            f"{ends[0]:.2f} to {ends[1]:.2f} plain ones"
+        )
 
     def _tree_terms(
         self, batch: IntLike, nodes: IntLike, depth: IntLike, widths: IntArray, context: IntLike
@@ -152,22 +215,37 @@ class ModelStep:
     def _p90(self, term: Term) -> float | None:
         if term is Term.ENGINE:
             return self.engine.evidence.p90 if self.engine.evidence else None
-        families = self._tables.drafting.families if term is Term.DRAFTER else (term.family,)
-        dtype = Dtype(self.dtype) if term is not Term.LM_HEAD else Dtype(self.dtype).wide
-        errors = (family and self.times.error(family, dtype) for family in families)
+        family = term.family
+        if family is Family.ATTENTION and not isinstance(self.model.attention, GroupedAttention):
+            family = Family.LATENT
+        families = self._tables.drafting.families if term is Term.DRAFTER else (family,)
+        errors = (of and self.times.error(of, self._dtype_of(term, of)) for of in families)
         return max((error.p90 for error in errors if error), default=None)
+
+    def _dtype_of(self, term: Term, family: Family) -> Dtype:
+        if family in (Family.ATTENTION, Family.LATENT):
+            return self.cache_dtype
+        if family is Family.EXPERTS:
+            return self.formats.experts
+        return self.formats.wide if term is Term.LM_HEAD else self.formats.layers
 
     @property
     def _tables(self) -> _StepTables:
-        return _tables_of(self.model, self.times, self.drafter, Dtype(self.dtype), self.tp, self.engine)
+        return _tables_of(self.model, self.times, self.drafter, self.formats, self.cache_dtype, self.tp, self.engine)
 
 
 # The one place where prices are kept: steps that differ in their factors alone share them.
 @lru_cache(maxsize=32)
 def _tables_of(
-    model: ModelShape, times: KernelTimes, drafter: Drafter, dtype: Dtype, tp: int, engine: EngineSteps
+    model: ModelShape,
+    times: KernelTimes,
+    drafter: Drafter,
+    formats: WeightFormats,
+    kv_dtype: Dtype,
+    tp: int,
+    engine: EngineSteps,
 ) -> _StepTables:
-    target = ForwardPass(network=model.shard(tp), times=times, dtype=dtype, tp=tp)
+    target = ForwardPass(network=model.shard(tp), times=times, formats=formats, kv_dtype=kv_dtype, tp=tp)
     try:
         drafting = drafter.drafting(target)
     except InputError as error:
@@ -223,8 +301,8 @@ class _StepTables:
         padded = self.engine.padded(tokens)
         return {
             Term.LAYERS: target.layers_s(padded)[T.at],
-            Term.EXPERTS: target.experts_s(padded)[T.at],
-            Term.ATTENTION: target.attention_s(B, N, L + N),
+            Term.EXPERTS: target.experts_of_requests_s(B, N, padded[T.at]),
+            Term.ATTENTION: np.maximum.accumulate(target.attention_s(B, N, L + N), axis=1),
             Term.LM_HEAD: target.lm_head_s(padded)[T.at],
             Term.ELEMENTWISE: target.elementwise_s(padded)[T.at],
             Term.ALL_REDUCE: (target.all_reduce_s(padded) + target.gather_s(padded))[T.at],

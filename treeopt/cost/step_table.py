@@ -61,26 +61,43 @@ class TableStep:
         """The model's ridge; of a table alone, which knows none, the most tokens that it has a time for."""
         return self.table.max_tokens if self.carried_by is None else self.carried_by.ridge_tokens
 
+    def measures_plain(self, batch: int) -> bool:
+        """Whether a plain step at this batch size, or at the nearest of the table, was measured."""
+        # By tokens alone plain steps are steps that draft.
+        return isinstance(self.table, ChainTable) and self._knows_plain(batch)
+
+    def _reaches(self, batch: int) -> bool:
+        if isinstance(self.table, ChainTable):
+            return self.table.batches[0] <= batch <= self.table.batches[-1]
+        return not bool(np.isnan(self.table.seconds(np.array(batch), np.array(1), np.array(0))))
+
+    def _knows_plain(self, batch: int) -> bool:
+        at, one = np.array(batch), np.array(1)
+        if self.carried_by is not None:
+            at, nodes = self.table.anchor(at, one)
+            return not isinstance(self.table, ChainTable) or int(nodes) == 1
+        return not bool(np.isnan(self.table.seconds(at, one, one - 1)))
+
     def step_time_s(
         self, batch: IntLike, nodes: IntLike, depth: IntLike, widths: IntArray, context: IntLike
     ) -> FloatArray:
-        """Seconds per step for every element of the broadcast inputs; see `StepCost`.
+        """Seconds per step for every element of the broadcast inputs, for ever where nobody knows; see `StepCost`.
 
         Raises:
-            InputError: no price for plain decoding at a batch size: nothing can be said there.
+            InputError: a batch size that the table does not reach and no model carries it to.
         """
         shape = np.broadcast_shapes(*map(np.shape, (batch, nodes, depth, context)), widths.shape[:-1])
         B, N, D = (np.broadcast_to(np.asarray(x, dtype=np.int64), shape) for x in (batch, nodes, depth))
         if self.carried_by is not None:
             return self._carried(self.carried_by, B, N, D, widths, context)
+        for size in np.unique(B).tolist():
+            if not self._reaches(size):
+                raise InputError(
+                    f"{self.name} has no times at batch {size}",
+                    hint=f"it has {self.table.reach()}: ask within that, or let a model carry it on",
+                )
         seconds = self.table.seconds(B, N, D)
-        unknown = np.isnan(seconds)
-        if (unknown & (N == 1)).any():
-            raise InputError(
-                f"{self.name} has no time of a plain step at batch {int(B[unknown & (N == 1)].min())}",
-                hint=f"it has {self.table.reach()}: ask within that, or let a model carry it on",
-            )
-        return np.asarray(np.where(unknown, np.inf, seconds))
+        return np.asarray(np.where(np.isnan(seconds), np.inf, seconds))
 
     def notes(self, *, batch: int, nodes: int, context: int) -> list[str]:
         """What the reader of steps of up to `batch`, `nodes` and `context` must know, one sentence each."""
@@ -113,7 +130,8 @@ class TableStep:
         if self.context is not None:
             # Measured elsewhere: the model says how the time of the same step changes with the context.
             seconds = seconds * modelled / model.step_time_s(B, N, D, widths, there)
-        seconds = np.where(np.isnan(seconds), modelled * ratio, seconds)
+        carried = np.where((N == 1) & (at.nodes > 1), np.inf, modelled * ratio)  # drafting steps say nothing of plain
+        seconds = np.where(np.isnan(seconds), carried, seconds)
         return np.asarray(np.where(np.isnan(seconds), np.inf, seconds))
 
 

@@ -46,7 +46,11 @@ def locate(kind: ShippedKind, name_or_file: str) -> Located:
     if looks_like_a_file or (name_or_file not in names and path.exists()):
         if not path.exists():
             raise os_error(FileNotFoundError(), path, what=_WHAT[kind], verb="read")
-        if path.is_dir() and kind != "ranks":  # a trace may be a folder of shards
+        if path.is_dir() and kind == "models":  # a checkpoint
+            path = path / "config.json"
+            if not path.exists():
+                raise os_error(FileNotFoundError(), path, what=_WHAT[kind], verb="read")
+        elif path.is_dir() and kind != "ranks":  # a trace may be a folder of shards
             raise os_error(IsADirectoryError(), path, what=_WHAT[kind], verb="read")
         return Located(path, name_or_file, shipped=False)
     if kind == "hardware" and name_or_file not in names:

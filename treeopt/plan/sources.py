@@ -93,7 +93,9 @@ class ModelSource(Source):
 
     dtype: str = "bf16"
     tp: Count = 1
+    kv_dtype: str | None = None
     expert_skew: NotNegative | None = None
+    expert_correlation: NotNegative | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

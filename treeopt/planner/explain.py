@@ -147,7 +147,7 @@ class Explanation:
 
 @runtime_checkable
 class _Routed(Protocol):
-    def visits(self, tokens: int) -> ExpertVisits | None:
+    def visits(self, batch: int, nodes: int) -> ExpertVisits | None:
         """Distinct experts that a layer's tokens are expected to visit."""
 
 
@@ -178,7 +178,7 @@ def explain(plan: Plan, inputs: Inputs, *, batch: int, context: int | None = Non
         bucket=bucket,
         choice=option(bucket.tree, choice.best),
         plain=option(DraftTree(()), choice.plain),
-        plain_experts=_visits(cost, batch),
+        plain_experts=_visits(cost, batch, 1),
         best_here=option(alone.draft, alone.best),
         additions=tuple(_additions(bucket.tree, ranks, plan.limits, cost, point)),
         sensitivity=cost_sensitivity(choice, question, inputs.evidence, cost),
@@ -215,7 +215,7 @@ def _additions(tree: DraftTree, ranks: PathModel, limits: Limits, cost: StepCost
             price_s=price_s,
             option=option(larger, priced),
             growth=_growth(smaller, larger, cost, point),
-            experts=_visits(cost, point.batch * len(larger)),
+            experts=_visits(cost, point.batch, len(larger)),
         )
         before = priced
 
@@ -255,5 +255,5 @@ def _growth(smaller: DraftTree, larger: DraftTree, cost: StepCost, point: Point)
     return tuple(sorted((g for g in grown if g.seconds != 0.0), key=lambda g: -abs(g.seconds)))
 
 
-def _visits(cost: StepCost, tokens: int) -> ExpertVisits | None:
-    return cost.visits(tokens) if isinstance(cost, _Routed) else None
+def _visits(cost: StepCost, batch: int, nodes: int) -> ExpertVisits | None:
+    return cost.visits(batch, nodes) if isinstance(cost, _Routed) else None

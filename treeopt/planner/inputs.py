@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from treeopt.acceptance.loading import load_profile
+from treeopt.acceptance.model import expected_tokens, path_probabilities
 from treeopt.acceptance.profile import RankProfile, differs, stated
 from treeopt.acceptance.rules import APPROXIMATE_RULES, GREEDY, RULES
 from treeopt.acceptance.traffic import Part, Traffic
 from treeopt.answer import Note
 from treeopt.cost import (
-    EngineSteps,
     Hardware,
     ModelShape,
     ModelStep,
@@ -40,6 +41,7 @@ from treeopt.plan.sources import (
 )
 from treeopt.planner.evidence_notes import evidence_notes
 from treeopt.planner.names import Names
+from treeopt.tree import DraftTree
 
 if TYPE_CHECKING:
     from treeopt.cost.tables.loading import CostTable
@@ -101,7 +103,8 @@ class Inputs:
                     f"{self.kernels.drafter.kind}"
                 )
             )
-        return found + [Note.note(text) for text in self.kernels.notes(batch=batch, nodes=nodes, context=context)]
+        of_kernels = self.kernels.notes(batch=batch, nodes=nodes, context=context)
+        return found + [(Note.warning if text.startswith("implausible") else Note.note)(text) for text in of_kernels]
 
 
 def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
@@ -119,18 +122,19 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
     # Read once, so that the hash is of what was used: a pipe has nothing to give a second time.
     hardware_file, model_file = hardware_document(hardware_at.path), model_document(model_at.path)
     hardware = Hardware.from_document(hardware_file)
-    model = _skewed(model_from(model_file), names.expert_skew)
+    model = _routed(model_from(model_file), names)
     drafter = parse_drafter(names.drafter, load_model=lambda name: load_model(locate("models", name).path))
-    engine = (hardware.engine_steps or EngineSteps()).with_captures(names.capture_tokens, names.capture_limit)
+    engine = hardware.engine(names.capture_tokens, names.capture_limit)
     kernels = ModelStep(
         model=model,
         times=hardware.kernel_times(),
         drafter=drafter,
-        dtype=names.dtype,
+        dtype=names.dtype or model.dtype,
+        kv_dtype=names.kv_dtype,
         tp=names.tp,
         engine=engine,
     )
-    priced = _priced(names.cost, kernels)
+    priced = _priced(names.cost, kernels, evidence)
     return Inputs(
         names=names,
         evidence=evidence,
@@ -149,9 +153,11 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
                 name=model.name,
                 file=_file(model_at),
                 sha256=model_file.sha256,
-                dtype=names.dtype,
+                dtype=names.dtype or model.dtype,
                 tp=names.tp,
+                kv_dtype=names.kv_dtype,
                 expert_skew=names.expert_skew,
+                expert_correlation=names.expert_correlation,
             ),
             drafter=_drafter_source(names.drafter),
             cost=priced.source,
@@ -172,12 +178,12 @@ class _Priced(NamedTuple):
     findings: tuple[str, ...] = ()
 
 
-def _priced(cost: str | StepCost | None, kernels: ModelStep) -> _Priced:
+def _priced(cost: str | StepCost | None, kernels: ModelStep, evidence: Traffic) -> _Priced:
     if cost is None:
         return _Priced(kernels)
     if not isinstance(cost, str):
         return _Priced(cost, CostSource(name=type(cost).__name__, sha256=""))
-    table = _cost_table(cost)
+    table = _cost_table(cost).at_lengths(_chain_lengths(evidence))
     source = CostSource(name=table.name, file=cost, sha256=table.sha256)
     return _Priced(table.step(carried_by=kernels), source, table.findings)
 
@@ -200,14 +206,34 @@ def _cost_table(name: str) -> CostTable:
     return load_cost_table(Path(name))
 
 
-def _skewed(model: ModelShape, skew: float | None) -> ModelShape:
-    if skew is None:
+def _chain_lengths(evidence: Traffic) -> Callable[[int], float]:
+    """Tokens per step of chains of K drafts."""
+    models = [(part.weight, part.profile.model()) for part in evidence.parts]
+
+    def tokens_per_step(K: int) -> float:
+        chain = DraftTree.chain(K)
+        return sum(weight * expected_tokens(path_probabilities(model, chain)) for weight, model in models)
+
+    return tokens_per_step
+
+
+def _routed(model: ModelShape, names: Names) -> ModelShape:
+    """The model with the routing that was asked for."""
+    skew, correlation = names.expert_skew, names.expert_correlation
+    if skew is None and correlation is None:
         return model
     if model.experts is None:
-        raise InputError(f"{model.name} has no experts to be skewed", hint="leave the skew out")
-    if not 0.0 <= skew <= MAX_SKEW:
+        raise InputError(f"{model.name} has no experts to be skewed", hint="leave the skew and correlation out")
+    if skew is not None and not 0.0 <= skew <= MAX_SKEW:
         raise InputError(f"an expert skew of {skew:g} is out of range", hint=f"give 0 (balanced) to {MAX_SKEW:g}")
-    return replace(model, experts=replace(model.experts, skew=skew))
+    if correlation is not None and not 0.0 <= correlation <= 1.0:
+        raise InputError(f"an expert correlation of {correlation:g} is out of range", hint="give 0 (none) to 1")
+    experts = replace(
+        model.experts,
+        skew=model.experts.skew if skew is None else skew,
+        correlation=model.experts.correlation if correlation is None else correlation,
+    )
+    return replace(model, experts=experts)
 
 
 def load_evidence(text: str, *, confidence: bool = False) -> tuple[Traffic, RanksSource]:
@@ -308,7 +334,9 @@ def inputs_of(
             tp=of.model.tp,
             capture_tokens=of.hardware.capture_tokens,
             capture_limit=of.hardware.capture_limit,
+            kv_dtype=of.model.kv_dtype,
             expert_skew=of.model.expert_skew,
+            expert_correlation=of.model.expert_correlation,
             cost=cost or (None if of.cost is None else of.cost.reference),
             temperature=plan.verification.temperature,
             rule=plan.verification.rule,

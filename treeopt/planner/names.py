@@ -19,20 +19,23 @@ class Names:
     """The inputs as the user gives them: shipped names or files.
 
     `capture_tokens` and `capture_limit` replace the sizes, in tokens per step, that the hardware profile says graphs
-    are captured for; `expert_skew` replaces the model's (`Experts.skew`). `cost` is a table of step times that counts
-    where it reaches, carried on by the model of the hardware, or a cost of the caller's own. `temperature` and `rule`
-    are those that will be served, where the evidence may be of others.
+    are captured for; `expert_skew` and `expert_correlation` replace the model's (`Experts`), `dtype` and `kv_dtype`
+    those of its checkpoint. `cost` is a table of step times that counts where it reaches, carried on by the model of
+    the hardware, or a cost of the caller's own. `temperature` and `rule` are those that will be served, where the
+    evidence may be of others.
     """
 
     ranks: str = DEFAULT_RANKS
     hardware: str = DEFAULT_HARDWARE
     model: str = DEFAULT_MODEL
     drafter: str = "eagle"
-    dtype: str = "bf16"
+    dtype: str | None = None
     tp: int = 1
+    kv_dtype: str | None = None
     capture_tokens: tuple[int, ...] | None = None
     capture_limit: int | None = None
     expert_skew: float | None = None
+    expert_correlation: float | None = None
     cost: str | StepCost | None = None
     temperature: float | None = None
     rule: str | None = None

@@ -40,7 +40,7 @@ def shapes_of(model: ModelShape, drafter: Drafter, *, tp: int, dtype: Dtype) -> 
         InputError: a tp that the heads do not divide by.
     """
     # Shapes only: nobody asks it for a time.
-    target = ForwardPass(network=model.shard(tp), times=cast(KernelTimes, None), dtype=dtype, tp=tp)
+    target = ForwardPass(network=model.shard(tp), times=cast(KernelTimes, None), formats=model.formats(dtype), tp=tp)
     drafting = drafter.drafting(target)
     forwards = [target, *([drafting.network] if isinstance(drafting, Passes) else [])]
     found = {weight for forward in forwards for weight in _weights(forward)}

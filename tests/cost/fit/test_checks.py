@@ -14,6 +14,8 @@ from treeopt.cost.fit.families import sample_of
 from treeopt.cost.fit.kinds import rows_of
 from treeopt.cost.fit.rows import Rows
 from treeopt.cost.fit.tables import read_table
+from treeopt.cost.kernels.all_reduce import all_reduce_work
+from treeopt.cost.kernels.fit import KernelFit
 from treeopt.errors import FileFormatError, InputError
 
 
@@ -102,11 +104,14 @@ def test_a_lonely_message_is_named_left_out_and_priced_from_its_neighbours(tmp_p
     assert "left out" in said
     assert f"rows.csv:20 (all_reduce bf16, message_bytes {2**13}, tp 4: 40.4" in said
     without, whole = found.fit, fit_family(reduce_rows(tmp_path, {})).fit
-    at = np.log([2.0**13])
-    work = sample_of(reduce_rows(tmp_path, {})).work(None)
-    row = type(work)(*(part[18:19] for part in work))
-    point = np.log([[4.0]])
-    assert without.time_s(row, point, 0, at) == pytest.approx(whole.time_s(row, point, 0, at), rel=0.01)
+    at, point = np.log([2.0**13]), np.log([[4.0]])
+
+    def time_s(fit: KernelFit) -> float:
+        assert fit.residuals is not None
+        form_s = fit.roofline.time_s(all_reduce_work(np.exp(at), np.array(4.0)))
+        return float((form_s * np.exp(fit.residuals.at(point, 0, at)))[0])
+
+    assert time_s(without) == pytest.approx(time_s(whole), rel=0.01)
 
 
 def test_a_lonely_gemm_is_named_and_kept(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from shared import SHARED, needs_shared
 
 from treeopt.cost import Experts
 
-QWEN = Experts(count=128, per_token=8, intermediate=768, shared_intermediate=0, dense_layers=0)
+QWEN = Experts(count=128, per_token=8, intermediate=768, shared_intermediate=0, dense_layers=0, skew=0.0)
 
 
 @pytest.mark.parametrize(("count", "per_token", "tokens"), [(4, 2, 3), (5, 1, 4), (6, 3, 2), (3, 3, 2)])
@@ -20,7 +20,7 @@ def test_visited_experts_is_the_mean_over_every_routing(count: int, per_token: i
     choices = list(itertools.combinations(range(count), per_token))
     routings = list(itertools.product(choices, repeat=tokens))
     mean = np.mean([len(set().union(*routing)) for routing in routings])
-    experts = Experts(count=count, per_token=per_token, intermediate=1, shared_intermediate=0, dense_layers=0)
+    experts = Experts(count=count, per_token=per_token, intermediate=1, shared_intermediate=0, dense_layers=0, skew=0.0)
     assert experts.visited(np.array(float(tokens))) == pytest.approx(mean, rel=1e-12)
 
 
@@ -54,7 +54,7 @@ def test_coverage_explains_the_published_growth_from_two_tokens_on_but_not_the_j
     (steps,) = (value for key, value in find_key(numbers, "GLM4.5-Air"))
     ms = {int(tokens): value for tokens, value in steps.items()}
     assert ms[2] / ms[1] == pytest.approx(3.05, abs=0.01)
-    air = Experts(count=128, per_token=8, intermediate=1408, shared_intermediate=1408, dense_layers=1)
+    air = Experts(count=128, per_token=8, intermediate=1408, shared_intermediate=1408, dense_layers=1, skew=0.0)
     tokens = np.array([t for t in sorted(ms) if t > 1])
     visited, measured = air.visited(tokens.astype(np.float64)), np.array([ms[t] for t in tokens])
     slope, start = np.polyfit(visited, measured, 1)

@@ -48,9 +48,14 @@ def test_a_fit_comes_back() -> None:
 
 
 def test_a_measured_time_is_the_form_times_its_residual() -> None:
-    work = Work(np.array(2e6), np.array(0.0), np.array(0.0))
-    time_s = FIT.time_s(work, np.log([[128.0, 32.0]]), 0, np.log(16.0))
-    assert time_s == pytest.approx(3e-6 * np.exp(0.3))
+    def work_of(tokens: np.ndarray) -> Work:
+        nothing = np.zeros(np.shape(tokens))
+        return Work(2e6 + nothing, nothing, nothing)
+
+    assert FIT.residuals is not None
+    curve = FIT.curve(work_of, FIT.residuals.at_knots(np.log([[128.0, 32.0]])))
+    assert curve.time_s(np.array([16.0, 17.0, 40.0])) == pytest.approx(3e-6 * np.exp([0.3, 1.5, 1.5]))
+    assert FIT.curve(work_of).time_s(np.array([16.0])) == pytest.approx(3e-6)
 
 
 def test_a_form_that_lends_nothing_says_so_in_its_file() -> None:

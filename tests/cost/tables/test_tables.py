@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from costs import FakeCost
+from hypothesis import given
+from hypothesis import strategies as st
 from shared import SHARED, needs_shared
 
 from treeopt.acceptance.position import PositionSurvival
 from treeopt.cost.step_table import AdditiveTable, ChainTable, TableStep, TokenTable
-from treeopt.cost.tables.loading import CostTable, load_cost_table
+from treeopt.cost.tables.loading import CostTable, load_cost_table, survival_of
 from treeopt.cost.tables.sglang import (
     additive_table_json,
     additive_table_of,
@@ -107,9 +109,68 @@ def test_rows_of_served_chains_are_a_table_too(tmp_path: Path) -> None:
     assert isinstance(table, ChainTable)
     assert table.seconds(np.array(16), np.array(4), np.array(3)) == pytest.approx(9.95e-3)
     assert load_cost_table(path).sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
-    path.write_text("batch,nodes,depth,step_ms\n1,1,0,6.87\n1,8,3,9.41\n")
-    with pytest.raises(InputError, match=r"steps\.csv:3: a tree's time says nothing of other trees"):
+    path.write_text("batch,nodes,depth,step_ms\n1,8,3,9.41\n")
+    with pytest.raises(InputError, match=r"steps\.csv:2: a tree's time says nothing of other trees"):
         load_cost_table(path)
+
+
+def test_rows_of_trees_beside_chains_are_left_out_with_their_count(load) -> None:
+    found = load("batch,nodes,depth,step_ms\n1,1,0,6.87\n1,8,3,9.41\n1,4,3,8.5\n")
+    assert "1 of 3 rows are of trees, which say nothing of other trees: left out" in found.findings
+    assert found.table.seconds(np.array([1, 1]), np.array([1, 4]), np.array([0, 3])).tolist() == [6.87e-3, 8.5e-3]
+
+
+def test_tokens_per_second_without_acceptance_rank_the_drafts_by_themselves(load) -> None:
+    # 40 tokens/s with 1 draft, 45 with 3, 50 plain, whatever is accepted
+    found = load("batch,k,tok_s\n1,0,50\n1,1,40\n1,3,45\n")
+    assert found.by_rate
+    profile = found.profile()
+    assert profile is not None
+    assert "without acceptance" in profile.note
+    for lengths in ((1.0, 2.0, 3.0, 4.0), (1.0, 1.5, 1.8, 2.0)):
+        table = found.at_lengths(lambda K, lengths=lengths: lengths[K]).table
+        step_s = [float(table.seconds(np.array(1), np.array(K + 1), np.array(K))) for K in (0, 1, 3)]
+        assert [lengths[K] / s for K, s in zip((0, 1, 3), step_s, strict=True)] == pytest.approx([50, 40, 45])
+
+
+def test_a_table_with_lengths_has_an_acceptance_of_its_own(load) -> None:
+    found = load("batch,k,step_ms,accept_len\n1,0,6.9,1\n1,1,8,1.8\n4,1,9,1.8\n1,3,9.4,2.4\n")
+    profile = found.profile()
+    assert profile is not None
+    assert profile.model().conditional(np.zeros((1, 0), dtype=np.int64)).tolist() == [[pytest.approx(0.8)]]
+    assert survival_of({1: 1.8, 3: 2.4}).tolist() == pytest.approx([0.8, 0.3, 0.3])
+    assert load("batch,k,step_ms\n1,0,6.9\n1,1,8\n").profile() is None
+
+
+@given(st.dictionaries(st.integers(1, 20), st.floats(1.0, 9.0), min_size=1))
+def test_the_levelled_lengths_are_a_survival(lengths: dict[int, float]) -> None:
+    survival = survival_of(lengths)
+    assert len(survival) == max(lengths)
+    assert (np.diff(np.array([1.0, *survival])) <= 1e-12).all()
+    assert (survival >= 0).all()
+
+
+def test_a_pause_of_a_schedule_is_no_plain_step(load) -> None:
+    found = load("batch,k,k_max,step_ms\n1,0,3,7.5\n1,3,3,9.4\n")
+    assert not found.step().measures_plain(1)
+    assert any("inside a schedule" in said for said in found.findings)
+    both = load("batch,k,k_max,step_ms\n1,0,3,7.5\n1,0,0,6.9\n1,3,3,9.4\n")
+    assert both.step().measures_plain(1)
+    assert both.table.seconds(np.array(1), np.array(1), np.array(0)) == pytest.approx(6.9e-3)
+
+
+def test_a_plain_step_that_nobody_measured_is_never_made_up(load) -> None:
+    class Model:
+        ridge_tokens = 100.0
+
+        def step_time_s(self, batch, nodes, depth, widths, context):  # type: ignore[no-untyped-def]
+            return np.ones(np.broadcast_shapes(np.shape(batch), np.shape(nodes)))
+
+    for carried_by in (None, Model()):
+        step = load("batch,k,step_ms\n1,3,11.64\n4,3,16.6\n").step(carried_by=carried_by)
+        assert not step.measures_plain(1)
+        found = step.step_time_s(np.array([1]), np.array([1]), np.array([0]), np.zeros((1, 1), dtype=np.int64), 100)
+        assert np.isinf(found).all()
 
 
 def test_rows_in_json_lines_are_a_table(load) -> None:

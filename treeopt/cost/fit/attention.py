@@ -26,7 +26,8 @@ _HEADS: Final = {"heads": "num_heads", "kv_heads": "num_key_value_heads", "reque
 def with_arithmetic(sample: Sample, rows: Rows) -> Sample:
     """Rows with the operations that a sample leaves out where every row has one query."""
     keys, requests, queries, heads, kv_heads, head_dim, _ = rows.sizes.T
-    return replace(sample, work=fixed(attention_work(requests, queries, keys, heads, kv_heads, head_dim)))
+    kv_bytes = rows.dtype.bytes_per_value
+    return replace(sample, work=fixed(attention_work(requests, queries, keys, heads, kv_heads, head_dim, kv_bytes)))
 
 
 def prefill_arithmetic(form: Roofline, given: Rows, otherwise: float) -> Roofline:
@@ -48,7 +49,7 @@ def _kept(rows: Rows) -> Mask:
 
 def _sample(rows: Rows, skew: float) -> Sample:
     keys, requests, queries, heads, kv_heads, head_dim, _ = rows.sizes.T
-    work = attention_work(requests, queries, keys, heads, kv_heads, head_dim)
+    work = attention_work(requests, queries, keys, heads, kv_heads, head_dim, rows.dtype.bytes_per_value)
     if (queries == 1).all():  # memory bounds them all: a peak could take any value
         work = work._replace(flops=np.zeros(len(rows)))
     shape = ids(heads, kv_heads, head_dim)

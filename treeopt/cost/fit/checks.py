@@ -11,8 +11,8 @@ import numpy.typing as npt
 from treeopt.arrays import FloatArray
 from treeopt.cost.fit.rows import Rows
 from treeopt.cost.fit.sample import Mask, Sample
-from treeopt.cost.kernels.family import SIZES
-from treeopt.errors import FileFormatError, InputError
+from treeopt.cost.kernels.family import FLAGS, SIZES, Family
+from treeopt.errors import FileFormatError, TooFewRowsError
 
 # Two times of the same kernel further apart than this are not two runs of one thing.
 _CONTRADICTION: Final = 1.5
@@ -46,7 +46,7 @@ def refuse_impossible(rows: Rows) -> None:
     Raises:
         FileFormatError: the first row with a time or size that is missing, not finite, zero or negative.
     """
-    may_be_zero = np.array([size in ("causal", "skewed") for size in SIZES[rows.family]])
+    may_be_zero = np.array([size in FLAGS for size in SIZES[rows.family]])
     with np.errstate(invalid="ignore"):
         bad_size = ~np.isfinite(rows.sizes) | (rows.sizes < 0) | ((rows.sizes == 0) & ~may_be_zero)
     bad_time = ~np.isfinite(rows.time_s) | (rows.time_s <= 0)
@@ -62,11 +62,13 @@ def refuse_too_few(rows: Rows, shapes: int, *, swept: bool = False) -> None:
     """Refuse to fit what could not be judged; `swept` families have one size only.
 
     Raises:
-        InputError: too few rows, or too few shapes to leave one out.
+        TooFewRowsError: too few rows, or too few shapes to leave one out.
     """
     need_rows, need_shapes = (MIN_SWEPT, 1) if swept else (MIN_ROWS, MIN_SHAPES)
+    if rows.family is Family.EXPERTS:  # few models are in each format, with two routings and several widths
+        need_shapes = 2
     if len(rows) < need_rows or shapes < need_shapes:
-        raise InputError(
+        raise TooFewRowsError(
             f"{len(rows)} rows of {shapes} shapes are too few to fit {rows.family} {rows.dtype}",
             hint=f"a fit needs {need_rows} rows and {need_shapes} shapes: it is judged on what it has not seen",
         )

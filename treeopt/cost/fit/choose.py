@@ -15,12 +15,14 @@ from treeopt.cost.fit.rows import Rows
 from treeopt.cost.fit.sample import Mask, Sample
 from treeopt.cost.fit.solve import Trial, between, judge, solve, tile
 from treeopt.cost.formats import Dtype
-from treeopt.cost.kernels.family import SIZES, Family, FitError
+from treeopt.cost.kernels.family import FLAGS, SIZES, Family, FitError
 from treeopt.cost.kernels.fit import Form, KernelFit, Limit, Share
 from treeopt.cost.kernels.roofline import Roofline, Tiling
 
 # A form with tiles has to earn its parameters.
 _WORTH: Final = 0.97
+# More bytes or keys take longer: nothing but a broken run can spike.
+_NEVER_SPIKE: Final = (Family.ALL_REDUCE, Family.LATENT, Family.SCALES)
 _SKEWS: Final = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2)
 
 
@@ -57,12 +59,13 @@ def fit_family(
         FileFormatError: a row that no measurement gives, that contradicts another, or in another unit.
         InputError: too few rows or shapes.
     """
-    checks.refuse_impossible(given)
-    rows, doubles = checks.without_duplicates(given.where(FAMILIES[given.family].kept(given)))
+    used = given.where(FAMILIES[given.family].kept(given))
+    checks.refuse_impossible(given if given.family is Family.ATTENTION else used)  # prompts count there too
+    rows, doubles = checks.without_duplicates(used)
     swept = FAMILIES[given.family].swept
     lonely = checks.spikes(rows, sample_of(rows)) if len(rows) else np.zeros(0, dtype=np.bool_)
     warnings = _spike_warnings(rows, lonely)
-    if given.family is Family.ALL_REDUCE:  # more bytes take longer: nothing but a broken run can spike
+    if given.family in _NEVER_SPIKE:
         rows = rows.where(~lonely)
     checks.refuse_too_few(rows, _shapes(rows), swept=swept)
     skew = _skew(rows) if rows.family is Family.EXPERTS else 0.0
@@ -146,7 +149,7 @@ def _limits(rows: Rows) -> tuple[Limit, ...]:
     return tuple(
         Limit(size=size, low=float(values.min()), high=float(values.max()))
         for size, values in zip(SIZES[rows.family], rows.sizes.T, strict=True)
-        if size not in ("causal", "skewed")
+        if size not in FLAGS
     )
 
 
@@ -154,7 +157,7 @@ def _spike_warnings(rows: Rows, lonely: Mask) -> tuple[str, ...]:
     if not lonely.any():
         return ()
     worst = int(np.argmax(np.where(lonely, rows.time_s, 0.0)))
-    dropped = rows.family is Family.ALL_REDUCE
+    dropped = rows.family in _NEVER_SPIKE
     fate = "left out, priced from their neighbours" if dropped else "kept; measure them again if they are not real"
     return (
         f"{rows.family} {rows.dtype}: {lonely.sum()} of {len(rows)} rows take over twice as long as both neighbours "

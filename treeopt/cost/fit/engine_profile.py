@@ -26,7 +26,7 @@ class Served:
     hardware: Hardware
     model: ModelShape
     drafter: Drafter
-    dtype: str = "bf16"
+    dtype: str | None = None
     tp: int = 1
     context: int = 2048
     capture_tokens: tuple[int, ...] = ()
@@ -50,6 +50,9 @@ def fit_served(paths: Sequence[Path], served: Served, *, name: str) -> FittedSte
         FileFormatError: a row that cannot be right, with its line.
     """
     read = read_steps(paths)
+    for row in read.rows:
+        if row.by_rate:
+            raise row.place.error("tokens/s without the accepted length", hint="add a column accept_len, or step_ms")
     kernels = _kernels(served, EngineSteps(capture_tokens=served.capture_tokens))
     fit = fit_engine_steps(read.rows, kernels, context=served.context, passes=lambda steps: _passes(steps, served))
     engine = _engine(fit, served, source=", ".join(path.name for path in paths))
@@ -95,5 +98,7 @@ def _engine(fit: EngineFit, served: Served, *, source: str) -> EngineSteps:
             max_tokens=max(row.tokens for row in fit.rows),
             median=fit.held_out.median,
             p90=fit.held_out.p90,
+            judged=fit.judged,
+            misjudged=fit.misjudged,
         ),
     )

@@ -10,9 +10,9 @@ order above, which is that of their weight in the published steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,8 @@ MIN_ROWS: Final = 8
 MIN_BATCHES: Final = 2
 ENOUGH_ROWS: Final = 12
 _ROUGH: Final = 0.1  # published steps on fitted kernels are predicted to 3 %, on a datasheet to 5 %
+# A speedup this close to 1 is a run's noise.
+_NOISE: Final = 0.02
 # A larger set must be better by more than this share: leaving out a handful of batch sizes is itself a noisy judge.
 _WORTH: Final = 0.05
 
@@ -70,6 +72,8 @@ class EngineFit:
         speculative_request_s: seconds more per request of a step that drafts.
         candidates: the sets that were tried, by size.
         chosen: which of them.
+        judged: the fitted rows whose speedup was measured, beside a plain row of their batch size.
+        misjudged: those of which the fitted steps say the opposite: that they pay where they do not, or the reverse.
         reselected: the held-out error when the set, too, is chosen without the batch size that it is judged on.
         in_sample: mean absolute error of the rows that were fitted.
         rows: what was fitted.
@@ -85,6 +89,8 @@ class EngineFit:
     speculative_request_s: float
     candidates: tuple[Candidate, ...]
     chosen: Candidate
+    judged: int
+    misjudged: int
     reselected: HeldOut
     in_sample: float
     rows: tuple[ServedStep, ...]
@@ -146,18 +152,25 @@ def fit_engine_steps(
         Candidate(constants=tuple(CONSTANTS[i] for i in columns), held_out=HeldOut.of(problem.left_out(columns)))
         for columns in sets
     )
-    chosen = _smallest_good([candidate.held_out.mean for candidate in candidates])
-    values = problem.solve(sets[chosen], np.ones(len(kept), dtype=np.bool_))
+    every = np.ones(len(kept), dtype=np.bool_)
+    wrong = [problem.misjudged(problem.solve(columns, every)) for columns in sets]
+    # Whether a draft pays is what the constants are for: no set that turns it around while another does not.
+    able = [at for at, count in enumerate(wrong) if count == min(wrong)]
+    chosen = able[_smallest_good([candidates[at].held_out.mean for at in able])]
+    values = problem.solve(sets[chosen], every)
+    judged = len(problem.payoffs)
     return EngineFit(
         **dict(zip(CONSTANTS, map(float, values), strict=True)),
         candidates=candidates,
         chosen=candidates[chosen],
+        judged=judged,
+        misjudged=wrong[chosen],
         reselected=HeldOut.of(problem.reselected(sets)),
         in_sample=float(np.abs(problem.errors(values)).mean()),
         rows=tuple(kept),
         eager=eager,
         eager_s=0.0 if eager is None else _Problem(eager.rows, kernels_s[~inside], passes).beyond_s(values),
-        notes=(*notes, *_few(kept), *_rough(candidates[chosen].held_out)),
+        notes=(*notes, *_few(kept), *_rough(candidates[chosen].held_out), *_turned(wrong[chosen], judged)),
     )
 
 
@@ -172,6 +185,7 @@ class _Problem:
         drafts = steps.nodes > 1
         columns = (np.ones(len(rows)), steps.tokens, drafts, passes(steps), drafts * steps.batch)
         self.charges = np.stack(columns, axis=1).astype(np.float64)
+        self.payoffs = [*_payoffs(rows)]
 
     def sets(self) -> tuple[list[list[int]], list[str]]:
         """Nested sets of columns that the rows can tell apart, and what they cannot."""
@@ -202,6 +216,16 @@ class _Problem:
         errors: FloatArray = (self.kernels_s + self.charges @ values) / self.measured_s - 1.0
         return errors
 
+    def misjudged(self, values: FloatArray) -> int:
+        """How many measured speedups, beyond a run's noise, the predicted times have on the other side of 1."""
+        predicted_s = self.kernels_s + self.charges @ values
+        found = 0
+        for row, plain, tokens in self.payoffs:
+            measured = tokens * self.measured_s[plain] / self.measured_s[row]
+            expected = tokens * predicted_s[plain] / predicted_s[row]
+            found += bool(abs(measured - 1.0) > _NOISE and (measured > 1.0) != (expected > 1.0))
+        return found
+
     def beyond_s(self, values: FloatArray) -> float:
         """The median of what the rows take beyond kernels and constants."""
         return float(np.median(self.measured_s - self.kernels_s - self.charges @ values))
@@ -228,6 +252,21 @@ class _Problem:
         return errors
 
 
+class _Payoff(NamedTuple):
+    """A row that drafts, the plain row of its batch size, and the accepted length that was measured."""
+
+    row: int
+    plain: int
+    tokens: float
+
+
+def _payoffs(rows: Sequence[ServedStep]) -> Iterator[_Payoff]:
+    plain = {row.batch: at for at, row in enumerate(rows) if row.nodes == 1}
+    for at, row in enumerate(rows):
+        if row.nodes > 1 and row.tokens_per_step is not None and row.batch in plain:
+            yield _Payoff(at, plain[row.batch], row.tokens_per_step)
+
+
 def _smallest_good(means: Sequence[float]) -> int:
     best = min(means)
     return next(i for i, mean in enumerate(means) if mean <= best * (1.0 + _WORTH))
@@ -251,6 +290,12 @@ def _few(rows: Sequence[ServedStep]) -> list[str]:
     if len(rows) >= ENOUGH_ROWS:
         return []
     return [f"{len(rows)} step times are few: the held-out error is a rough one below {ENOUGH_ROWS}"]
+
+
+def _turned(misjudged: int, judged: int) -> list[str]:
+    if not misjudged:
+        return []
+    return [f"no set of constants says of all {judged} measured drafts whether they pay: of {misjudged} the opposite"]
 
 
 def _rough(held_out: HeldOut) -> list[str]:

@@ -25,10 +25,14 @@ _ALIASES: Final[Mapping[str, Dtype]] = {
     "bfloat16": Dtype.BF16,
     "float16": Dtype.FP16,
     "int4_wo": Dtype.INT4,
+    "sq": Dtype.INT8,  # SmoothQuant
+    "w4a16_mxfp4": Dtype.MXFP4,
+    "w4a8_mxfp4_mxfp8": Dtype.MXFP4_MXFP8,
 }
 _UNITS: Final[Mapping[str, float]] = {"latency_us": 1e-6, "latency": 1e-3, "time_s": 1.0}
-# Engines start steps from captured graphs: rows of the same kernel started one by one are another question.
-_EAGER: Final = ("eager",)
+# Engines start steps from captured graphs: rows of the same kernel started one by one are another question. So are
+# experts without a gate, and a mode of TensorRT-LLM that nobody serves large batches in.
+_OTHER_KERNELS: Final = ("eager", "nongated", "min_latency")
 
 
 def rows_of(table: Table) -> list[Rows]:
@@ -55,10 +59,10 @@ def _layout_rows(table: Table, layout: RowLayout) -> list[Rows]:
         if column in table.columns:
             keep &= np.isin(table.texts(column), values)
     if "kernel_source" in table.columns:
-        keep &= np.array([not str(name).endswith(_EAGER) for name in table.columns["kernel_source"]])
+        keep &= np.array([not str(name).endswith(_OTHER_KERNELS) for name in table.columns["kernel_source"]])
     kept = table.rows(keep)
     sizes = np.stack([_size(kept, layout, size) for size in SIZES[layout.family]], axis=1)
-    if "step" in layout.plus.values():
+    if "step" in layout.plus.values() and "causal" in SIZES[layout.family]:
         sizes[:, SIZES[layout.family].index("causal")] = _is_prefill(kept)
     formats = kept.texts(layout.dtype) if layout.dtype in kept.columns else np.full(len(kept.lines), layout.dtype)
     return _by_format(kept, layout.family, sizes, formats)
@@ -127,7 +131,7 @@ def _own_rows(table: Table) -> list[Rows]:
 
 # Timed for what it says of a kernel, priced as the stream of bytes that it is.
 _UNPRICED: Final = ("compaction",)
-_OPTIONAL: Final[Mapping[str, float]] = {"causal": 0.0, "skewed": 0.0, "queries": 1.0}
+_OPTIONAL: Final[Mapping[str, float]] = {"causal": 0.0, "skewed": 0.0, "queries": 1.0, "module": 0.0}
 
 
 def _by_format(table: Table, family: Family, sizes: FloatArray, formats: npt.NDArray[np.str_]) -> list[Rows]:

@@ -13,14 +13,15 @@ import numpy as np
 
 from treeopt.cost.fit.choose import Datasheet, FittedFamily, fit_family
 from treeopt.cost.fit.kinds import rows_of
+from treeopt.cost.fit.latent_attention import without_projections
 from treeopt.cost.fit.rows import Rows, joined
 from treeopt.cost.fit.tables import Selection, Table, check_selections, read_table
 from treeopt.cost.formats import Dtype
 from treeopt.cost.hardware import Hardware, Measurement
 from treeopt.cost.kernels.family import Family
 from treeopt.cost.kernels.fits import FitEntry, KernelFits
-from treeopt.cost.kernels.times import STAND_INS, WIDE_FORMATS, rates
-from treeopt.errors import InputError
+from treeopt.cost.kernels.times import STAND_INS, WIDE_FORMATS, KernelTimes, rates
+from treeopt.errors import InputError, TooFewRowsError
 
 # Columns that name the GPU and the engine; rows of several must not be fitted as one.
 _IDENTITY: Final = ("gpu", "device", "engine", "version")
@@ -28,7 +29,13 @@ _IDENTITY: Final = ("gpu", "device", "engine", "version")
 _BANDWIDTHS: Final = (1e8, 5e13)
 _OF_SHEET: Final = (0.05, 1.2)
 # GEMMs first: their peak stands in where attention has none of its own.
-_ORDER: Final = (Family.GEMM, Family.STREAM, Family.ATTENTION, Family.EXPERTS, Family.ALL_REDUCE)
+_ORDER: Final = (
+    *(Family.GEMM, Family.STREAM, Family.SCALES, Family.ATTENTION, Family.LATENT),
+    *(Family.EXPERTS, Family.ALL_REDUCE),
+)
+# Kernels that read the KV cache, and the formats that it has a price in.
+_CACHED: Final = (Family.ATTENTION, Family.LATENT)
+_CACHE_FORMATS: Final = (*WIDE_FORMATS, Dtype.FP8)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,14 +88,21 @@ def fit_profile(paths: Sequence[Path], selections: list[Selection], request: Fit
     rows, warnings = _rows(kept)
     families: list[FittedFamily] = []
     for part in sorted(rows, key=lambda part: _ORDER.index(part.family)):
-        families.append(
-            fit_family(
+        if part.family is Family.LATENT:
+            part = without_projections(part, _times(request, families))
+        try:
+            fitted = fit_family(
                 part,
                 processors=request.processors,
                 datasheet=_sheet_rates(request.sheet, part),
                 peak_flops=_gemm_peak(families),
             )
-        )
+        except TooFewRowsError as error:
+            if part.family is Family.GEMM:
+                raise
+            warnings.append(f"{error}: left out")
+        else:
+            families.append(fitted)
     fits = _asked_for(families)
     measurement = Measurement(
         engine=engine,
@@ -107,7 +121,7 @@ def fit_profile(paths: Sequence[Path], selections: list[Selection], request: Fit
 def _rows(tables: list[Table]) -> tuple[list[Rows], list[str]]:
     parts, warnings = [], []
     for table in tables:
-        found = [part for part in rows_of(table) if part.family is not Family.ATTENTION or part.dtype in WIDE_FORMATS]
+        found = [part for part in rows_of(table) if part.family not in _CACHED or part.dtype in _CACHE_FORMATS]
         unused = len(table.lines) - sum(map(len, found))
         if unused:
             warnings.append(
@@ -126,6 +140,15 @@ def _asked_for(families: list[FittedFamily]) -> KernelFits:
     formats = [STAND_INS.get(dtype, (dtype,)) for dtype in Dtype]
     firsts = {id(every.get(family, *names)) for family in Family for names in formats}
     return KernelFits(entries=tuple(entry for entry in every.entries if id(entry) in firsts))
+
+
+def _times(request: FitRequest, families: list[FittedFamily]) -> KernelTimes:
+    """What the families fitted so far say."""
+    return KernelTimes(
+        name=request.name,
+        fits=_asked_for(families),
+        link_bandwidth_bytes_per_s=request.link_bandwidth_bytes_per_s,
+    )
 
 
 def _one_engine(tables: list[Table]) -> str:
@@ -195,7 +218,7 @@ def _refuse_another_gpu(bandwidth_bytes_per_s: float, sheet: Hardware | None) ->
 
 
 def _sheet_rates(sheet: Hardware | None, rows: Rows) -> Datasheet | None:
-    if sheet is None or rows.family is Family.STREAM:
+    if sheet is None or rows.family in (Family.STREAM, Family.SCALES):
         return None
     kind = Dtype.FP8 if rows.dtype.arithmetic is Dtype.FP8 else Dtype.BF16
     peak = sheet.peak_flops.get(kind, sheet.peak_flops.get(Dtype.BF16, math.inf))

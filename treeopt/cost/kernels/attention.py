@@ -125,24 +125,41 @@ def attention_work(
     heads: FloatArray,
     kv_heads: FloatArray,
     head_dim: FloatArray,
+    kv_bytes: float = WIDE_BYTES,
 ) -> Work:
     """`[...]` requests, each with `queries` over `keys`: the KV is read once, every query meets every key.
 
     Queries of one request share one kernel, and tree-attention kernels mask scores after computing them. The overhead
-    counts per request and KV head, the pieces that a decode kernel is cut into.
+    counts per request and KV head, the pieces that a decode kernel is cut into. `kv_bytes` is of one cached value.
     """
     return Work(
-        traffic_bytes=WIDE_BYTES * requests * keys * 2.0 * kv_heads * head_dim,
+        traffic_bytes=kv_bytes * requests * keys * 2.0 * kv_heads * head_dim,
         flops=4.0 * requests * queries * keys * heads * head_dim,
         units=1.0 * requests * kv_heads,
     )
 
 
-def latent_work(requests: FloatArray, queries: FloatArray, keys: FloatArray, shape: LatentAttention) -> Work:
-    """As `attention_work`; all heads read the same latent, so a request is one piece of work."""
-    read_bytes = WIDE_BYTES * requests * keys * shape.kv_values
-    flops = 1.0 * requests * queries * keys * shape.flops_per_pair
-    return Work(read_bytes * np.ones(np.shape(queries)), flops, requests)
+def latent_work(
+    requests: FloatArray,
+    queries: FloatArray,
+    keys: FloatArray,
+    heads: FloatArray,
+    kv_lora_rank: int = 512,
+    qk_rope_head_dim: int = 64,
+    kv_bytes: float = WIDE_BYTES,
+) -> Work:
+    """As `attention_work`; all heads read the same latent, so a request is one piece of work.
+
+    One query of DeepSeek-V3's 128 heads over 1000 keys: 2 * 1000 * 576 bytes, 2 * 1000 * 128 * (576 + 512) operations.
+    """
+    values = kv_lora_rank + qk_rope_head_dim
+    flops = 2.0 * requests * queries * keys * heads * (values + kv_lora_rank)
+    return Work(kv_bytes * requests * keys * values * np.ones(np.shape(queries)), flops, 1.0 * requests)
+
+
+def latent_point(requests: FloatArray, queries: FloatArray, heads: FloatArray) -> FloatArray:
+    """`[..., 3]` what tells latent attention kernels apart: requests, queries, heads."""
+    return np.stack(np.broadcast_arrays(np.log(requests), np.log(queries), np.log(heads)), axis=-1)
 
 
 def attention_point(

@@ -5,11 +5,43 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from treeopt.arrays import FloatArray
+
+# How far two points of the sweep may lie apart, in natural logs, before the form is looked at in between.
+_APART: Final = 0.1
+
+
+def along(knots: FloatArray, rows: FloatArray, index: npt.NDArray[np.intp] | int, x: FloatArray) -> FloatArray:
+    """`[...]` values at `x` `[...]` on the line through `rows[index]` over rising `knots`; constant beyond the ends.
+
+    Args:
+        knots: `[K]`.
+        rows: `[P, K]`.
+        index: `[...]` which row, broadcast with `x`.
+        x: `[...]`.
+    """
+    if len(knots) == 1:
+        return np.asarray(rows[index, np.zeros(np.shape(x), dtype=np.intp)])
+    x = np.clip(x, knots[0], knots[-1])
+    right = np.clip(np.searchsorted(knots, x), 1, len(knots) - 1)
+    share = (x - knots[right - 1]) / (knots[right] - knots[right - 1])
+    found: FloatArray = rows[index, right - 1] * (1.0 - share) + rows[index, right] * share
+    return found
+
+
+def rising(rows: FloatArray) -> FloatArray:
+    """`[P, K]` the greatest rows below that never fall: what a size takes is the least of it and all larger ones.
+
+    [1, 3, 2] gives [1, 2, 2]. Of five ways to level rows this one loses least where the shape was not measured
+    (docs/cost-fits.md): the end of a level stretch, which a search prefers, keeps its own time.
+    """
+    found: FloatArray = np.minimum.accumulate(rows[:, ::-1], axis=1)[:, ::-1]
+    return found
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,14 +75,18 @@ class Residuals:
             index: `[...]` rows of `points`, broadcast with `sweep`.
             sweep: `[...]` logs.
         """
-        curves = self.curves(points)
-        if len(self.sweep) == 1:
-            return np.asarray(curves[index, np.zeros(np.shape(sweep), dtype=np.intp)])
-        x = np.clip(sweep, self.sweep[0], self.sweep[-1])
-        right = np.clip(np.searchsorted(self.sweep, x), 1, len(self.sweep) - 1)
-        share = (x - self.sweep[right - 1]) / (self.sweep[right] - self.sweep[right - 1])
-        found: FloatArray = curves[index, right - 1] * (1.0 - share) + curves[index, right] * share
-        return found
+        return along(self.sweep, self.curves(points), index, sweep)
+
+    @cached_property
+    def knots(self) -> FloatArray:
+        """`[K]` the sweep with points between that are at most `_APART` apart, where the form bends."""
+        count = 1 + int((self.sweep[-1] - self.sweep[0]) / _APART)
+        return np.union1d(self.sweep, np.linspace(self.sweep[0], self.sweep[-1], count))
+
+    def at_knots(self, points: FloatArray) -> FloatArray:
+        """`[P, K]` log ratios of the shapes at `points` `[P, d]`."""
+        every = np.arange(len(points))[:, None]
+        return along(self.sweep, self.curves(points), every, self.knots)
 
     def curves(self, points: FloatArray) -> FloatArray:
         """`[P, M]` log ratios over the sweep for shapes at `points` `[P, d]`."""

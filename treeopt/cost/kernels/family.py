@@ -9,13 +9,18 @@ from typing import Final
 
 
 class Family(StrEnum):
-    """The kinds of kernels that are timed and fitted apart."""
+    """The kinds of kernels that are timed and fitted apart.
+
+    `SCALES` is the part of an 8-bit GEMM that finds the scales of its activations, which fixed scales save.
+    """
 
     GEMM = "gemm"
     ATTENTION = "attention"
+    LATENT = "latent_attention"
     EXPERTS = "experts"
     ALL_REDUCE = "all_reduce"
     STREAM = "stream"
+    SCALES = "activation_scales"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +42,11 @@ class Use:
         queries: query tokens per request in attention.
         message_bytes: bytes of one all-reduce.
         tp: GPUs that share the model.
+        heads: one GPU's in attention.
+        hidden: channels of a layer of experts.
+        intermediate: width of one expert, on one GPU.
+        experts: of a layer.
+        per_token: experts that a token visits.
     """
 
     tokens: int = 0
@@ -45,13 +55,22 @@ class Use:
     queries: int = 0
     message_bytes: int = 0
     tp: int = 1
+    heads: int = 0
+    hidden: int = 0
+    intermediate: int = 0
+    experts: int = 0
+    per_token: int = 0
 
 
 # The sizes that rows of each family have; the swept one first.
 SIZES: Final[Mapping[Family, tuple[str, ...]]] = {
     Family.GEMM: ("tokens", "outputs", "inputs"),
     Family.ATTENTION: ("keys", "requests", "queries", "heads", "kv_heads", "head_dim", "causal"),
+    Family.LATENT: ("keys", "requests", "queries", "heads", "module"),
     Family.EXPERTS: ("tokens", "hidden", "intermediate", "experts", "per_token", "skewed"),
     Family.ALL_REDUCE: ("message_bytes", "tp"),
     Family.STREAM: ("traffic_bytes",),
+    Family.SCALES: ("tokens", "inputs"),
 }
+# Of these 0 says something, and none has a range.
+FLAGS: Final = ("causal", "skewed", "module")

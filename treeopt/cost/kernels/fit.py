@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from treeopt.arrays import FloatArray
-from treeopt.cost.kernels.curves import Residuals
+from treeopt.cost.kernels.curves import Residuals, along, rising
 from treeopt.cost.kernels.family import FitError
 from treeopt.cost.kernels.roofline import Roofline, Tiling, Work
 from treeopt.files.documents import Field
@@ -50,6 +51,40 @@ class Limit:
     high: float
 
 
+class TimeCurve(NamedTuple):
+    """Seconds of `P` shapes by one size: straight lines in logs between `knots` `[K]`, beyond them as the form goes on.
+
+    `log_s` is `[P, K]`; without knots the form stands alone.
+    """
+
+    form: Roofline
+    work_of: Callable[[FloatArray], Work]
+    knots: FloatArray
+    log_s: FloatArray
+
+    def time_s(
+        self,
+        size: FloatArray,
+        index: npt.NDArray[np.intp] | int = 0,
+        work_of: Callable[[FloatArray], Work] | None = None,
+    ) -> FloatArray:
+        """`[...]` seconds at sizes `[...]` of the shapes `index` `[...]`, never falling as the size grows.
+
+        `work_of` says what those shapes' sizes are where there are several.
+        """
+        work_of = work_of or self.work_of
+        if not len(self.knots):
+            return self.form.time_s(work_of(size))
+        inside = np.clip(np.log(np.maximum(size, 1e-9)), self.knots[0], self.knots[-1])
+        found = np.exp(along(self.knots, self.log_s, index, inside))
+        beyond = (inside == self.knots[0]) | (inside == self.knots[-1])
+        if beyond.any():
+            nearest = np.exp(inside)
+            growth = self.form.time_s(work_of(size)) / self.form.time_s(work_of(nearest))
+            found = found * np.where(beyond, growth, 1.0)
+        return np.asarray(found)
+
+
 @dataclass(frozen=True, kw_only=True)
 class KernelFit:
     """A family's times for one number format.
@@ -74,16 +109,18 @@ class KernelFit:
     tiling: Tiling | None = None
     skew: float = 0.0
 
-    def time_s(
-        self, work: Work, points: FloatArray, index: npt.NDArray[np.intp] | int, sweep: FloatArray
-    ) -> FloatArray:
-        """`[...]` seconds of `work`; the other arguments are those of `Residuals.at`."""
-        found: FloatArray = self.roofline.time_s(work) * np.exp(self.residual(points, index, sweep))
-        return found
+    def curve(self, work_of: Callable[[FloatArray], Work], residual: FloatArray | None = None) -> TimeCurve:
+        """The times of `P` shapes over the sweep, which never fall: what the engine runs may, a price must not.
 
-    def residual(self, points: FloatArray, index: npt.NDArray[np.intp] | int, sweep: FloatArray) -> FloatArray:
-        """`[...]` log of measured over form; 0 where the form stands alone."""
-        return np.zeros(np.shape(sweep)) if self.residuals is None else self.residuals.at(points, index, sweep)
+        Args:
+            work_of: what a size of the swept kind, `[...]`, moves and computes; `[P, ...]` for several shapes.
+            residual: `[P, K]` log of measured over form at the residuals' knots; None where the form stands alone.
+        """
+        if residual is None or self.residuals is None:
+            return TimeCurve(self.roofline, work_of, np.zeros(0), np.zeros((1, 0)))
+        knots = self.residuals.knots
+        form_s = np.atleast_2d(self.roofline.time_s(work_of(np.exp(knots))))
+        return TimeCurve(self.roofline, work_of, knots, rising(np.log(form_s) + residual))
 
     def limit(self, size: str) -> Limit | None:
         """The measured range of a size, or None."""

@@ -64,3 +64,14 @@ def gemm_work(
 def gemm_point(outputs: FloatArray, inputs: FloatArray) -> FloatArray:
     """`[..., 2]` what tells weights apart."""
     return np.stack([np.log(outputs), np.log(inputs)], axis=-1)
+
+
+def scales_work(tokens: FloatArray, inputs: FloatArray) -> Work:
+    """`[...]` tokens of `inputs` 16-bit activations, read once to find their scales."""
+    nothing = np.zeros(np.shape(1.0 * tokens * inputs))
+    return Work(1.0 * WIDE_BYTES * tokens * inputs, nothing, nothing)
+
+
+def scales_point(inputs: FloatArray) -> FloatArray:
+    """`[..., 1]` what tells them apart."""
+    return np.log(inputs)[..., None]

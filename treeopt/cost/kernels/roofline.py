@@ -65,8 +65,8 @@ class Roofline:
         field.only("bandwidth_bytes_per_s", "peak_flops", "launch_s", "unit_s", "sharpness")
         given = field.mapping()
         return cls(
-            bandwidth_bytes_per_s=field.get("bandwidth_bytes_per_s").number(low=1),
-            peak_flops=field.get("peak_flops").number(low=1) if "peak_flops" in given else math.inf,
+            bandwidth_bytes_per_s=field.get("bandwidth_bytes_per_s").number(low=1e6, high=1e15),
+            peak_flops=field.get("peak_flops").number(low=1e6, high=1e19) if "peak_flops" in given else math.inf,
             launch_s=field.get("launch_s", 0.0).number(low=0, high=1),
             unit_s=field.get("unit_s", 0.0).number(low=0, high=1),
             sharpness=field.get("sharpness").number(low=0.1) if "sharpness" in given else math.inf,

@@ -3,32 +3,47 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from treeopt.arrays import FloatArray
 from treeopt.cost.formats import Dtype
 from treeopt.cost.kernels.all_reduce import all_reduce_point, all_reduce_work
-from treeopt.cost.kernels.attention import Attention, GroupedAttention, attention_point, attention_work, latent_work
+from treeopt.cost.kernels.attention import (
+    Attention,
+    GroupedAttention,
+    attention_point,
+    attention_work,
+    latent_point,
+    latent_work,
+)
 from treeopt.cost.kernels.experts import Experts, experts_point, experts_work
 from treeopt.cost.kernels.family import Family, FitError, Use
-from treeopt.cost.kernels.fit import KernelFit
+from treeopt.cost.kernels.fit import KernelFit, TimeCurve
 from treeopt.cost.kernels.fits import FitEntry, KernelFits
-from treeopt.cost.kernels.gemm import Gemm, gemm_point, gemm_work
+from treeopt.cost.kernels.gemm import Gemm, gemm_point, gemm_work, scales_point, scales_work
 from treeopt.cost.kernels.roofline import Roofline, Work
 from treeopt.cost.kernels.stream import STREAM_POINT, stream_work
 from treeopt.errors import InputError
 
-# The formats whose rows price a served one, the best first.
+# The formats whose rows price a served one, the best first. The formats with 8 bits never stand for one another:
+# one engine's experts take 4 to 10 times as long with a scale per tensor as with one per block.
 STAND_INS: Final[Mapping[Dtype, tuple[Dtype, ...]]] = {
     Dtype.BF16: (Dtype.BF16, Dtype.FP16),
     Dtype.FP16: (Dtype.FP16, Dtype.BF16),
-    Dtype.FP8: (Dtype.FP8, Dtype.FP8_BLOCK),
+    Dtype.FP8_STATIC: (Dtype.FP8_STATIC, Dtype.FP8),
 }
+# How far what stands in for a format without rows is off where rows exist too (benchmarks/stand_ins.py).
+STAND_IN_ERROR: Final[Mapping[tuple[Family, Dtype], FitError]] = {}
+# Of a launch of 16-bit GEMMs: beyond it something else is in the rows.
+_SLOW_LAUNCH: Final = 5.0
+_CACHED: Final = (Family.ATTENTION, Family.LATENT)
 # What attention, messages and copies are measured in, the best first: whoever decodes in 32 bit measures nothing else.
+_LEAST_LEFT: Final = 0.2  # of a GEMM without the scales of its activations
 WIDE_FORMATS: Final = (Dtype.BF16, Dtype.FP16, Dtype.FP32)
 
 
@@ -41,8 +56,8 @@ class KernelTimes:
     any weight of its size, as the one GEMM that engines launch; its halves count among the near shapes. Without rows a
     kernel takes as long as its memory traffic or its arithmetic, and its launch (Williams et al. 2009, "Roofline").
 
-    A network given here is one GPU's part already (`ModelShape.shard`). Times may fall as tokens grow, where the
-    measured ones do.
+    A network given here is one GPU's part already (`ModelShape.shard`). Times never fall as tokens, keys or bytes grow,
+    where the measured ones do (`rising`).
 
     Attributes:
         name: of the hardware profile.
@@ -62,78 +77,164 @@ class KernelTimes:
         Raises:
             InputError: a dtype that the GPU has no arithmetic for.
         """
+        return self._gemm_curve(weight, dtype).time_s(tokens)
+
+    @cached_property
+    def _gemm_curve(self) -> Callable[[Gemm, Dtype], TimeCurve]:
+        # A step asks about the same few weights again and again.
+        return lru_cache(maxsize=512)(self._curve_of_gemm)
+
+    def _curve_of_gemm(self, weight: Gemm, dtype: Dtype) -> TimeCurve:
         entry, exact = self._gemm(dtype)
         fit, outputs, inputs = entry.fit, _scalar(weight.outputs), _scalar(weight.inputs)
         value_bytes = (entry.dtype if exact else dtype).bytes_per_value
-        work = gemm_work(tokens, outputs, inputs, value_bytes, fit.tiling if exact else None)
-        if weight.groups > 1:
-            return fit.roofline.time_s(Work(*(weight.groups * part for part in work)))
-        if not exact:
-            return fit.roofline.time_s(work)
-        return fit.time_s(work, gemm_point(outputs, inputs)[None], 0, np.log(np.maximum(tokens, 1.0)))
 
-    def experts_s(self, tokens: FloatArray, experts: Experts, hidden: int, dtype: Dtype) -> FloatArray:
+        def work_of(tokens: FloatArray) -> Work:
+            work = gemm_work(tokens, outputs, inputs, value_bytes, fit.tiling if exact else None)
+            return Work(*(weight.groups * part for part in work))
+
+        if weight.groups > 1 or not exact or fit.residuals is None:
+            return fit.curve(work_of)
+        residual = fit.residuals.at_knots(gemm_point(outputs, inputs)[None])
+        scales = self.fits.get(Family.SCALES, Dtype.FP8) if dtype is Dtype.FP8_STATIC is not entry.dtype else None
+        if scales is None or scales.fit.residuals is None:
+            return fit.curve(work_of, residual)
+        # Rows of 8-bit GEMMs scale their activations first; with fixed scales that part is not there.
+        tokens = np.exp(fit.residuals.knots)
+        curve = scales.fit.curve(
+            lambda at: scales_work(at, inputs), scales.fit.residuals.at_knots(scales_point(inputs)[None])
+        )
+        with_scales_s = fit.roofline.time_s(work_of(tokens)) * np.exp(residual)
+        left = np.maximum(1.0 - curve.time_s(tokens) / with_scales_s, _LEAST_LEFT)
+        return fit.curve(work_of, residual + np.log(left))
+
+    def experts_s(
+        self, tokens: FloatArray, experts: Experts, hidden: int, dtype: Dtype, independent: FloatArray | None = None
+    ) -> FloatArray:
         """`[...]` seconds of tokens through the routed experts of one layer, without router and shared experts.
+
+        Args:
+            tokens: `[...]`.
+            experts: one GPU's part of the layer.
+            hidden: channels.
+            dtype: of the weights.
+            independent: `[...]` how many of the tokens choose on their own (`Experts.independent`); None is all.
 
         Raises:
             InputError: as `gemm_s`.
         """
+        curve = self._experts_curve(experts, hidden, dtype)
+        if independent is None:
+            return curve.time_s(tokens)
+        # What they visit is measured at as many independent tokens; the form knows what the others compute besides.
+        sizes = (hidden, experts.intermediate, experts.count, experts.per_token, experts.skew)
+        value_bytes = self._experts_entry_bytes(dtype)
+        every = experts_work(tokens, *sizes, value_bytes, independent)
+        few = experts_work(independent, *sizes, value_bytes)
+        return np.asarray(curve.time_s(independent) * curve.form.time_s(every) / curve.form.time_s(few))
+
+    @cached_property
+    def _experts_curve(self) -> Callable[[Experts, int, Dtype], TimeCurve]:
+        return lru_cache(maxsize=64)(self._curve_of_experts)
+
+    def _experts_entry_bytes(self, dtype: Dtype) -> float:
+        entry = self.fits.get(Family.EXPERTS, *_stand_ins(dtype))
+        return (entry.dtype if entry else dtype).bytes_per_value
+
+    def _curve_of_experts(self, experts: Experts, hidden: int, dtype: Dtype) -> TimeCurve:
         sizes = (hidden, experts.intermediate, experts.count, experts.per_token)
         entry = self.fits.get(Family.EXPERTS, *_stand_ins(dtype))
+        value_bytes = self._experts_entry_bytes(dtype)
+
+        def work_of(tokens: FloatArray) -> Work:
+            return experts_work(tokens, *sizes, experts.skew, value_bytes)
+
         if entry is None:
+            # The form of the wide experts at this format's bytes; without any, two grouped GEMMs.
+            wide = self.fits.get(Family.EXPERTS, *WIDE_FORMATS)
             form = self._gemm(dtype)[0].fit.roofline
-            work = experts_work(tokens, *sizes, experts.skew, dtype.bytes_per_value)
-            return form.launch_s + form.time_s(work)  # two grouped GEMMs
+            form = wide.fit.roofline if wide else replace(form, launch_s=2 * form.launch_s)
+            return TimeCurve(form, work_of, np.zeros(0), np.zeros((1, 0)))
         fit = entry.fit
-        work = experts_work(tokens, *sizes, experts.skew, entry.dtype.bytes_per_value)
+        assert fit.residuals is not None
         # Rows were measured with balanced routing and with one skew: what they add is in between for any other.
         share = min(1.0, experts.skew / fit.skew) if fit.skew else 0.0
-        wide, narrow, count, chosen = map(_scalar, sizes)
-        points = experts_point(wide, narrow, count, chosen, np.array([[0.0], [1.0]]))
-        log_tokens, shares = np.log(tokens), (1 - share, share)
-        # One point at a time: the curves keep what a point alone was asked about.
-        added = sum(shares[at] * fit.residual(points[at], 0, log_tokens) for at in (0, 1) if shares[at])
-        found: FloatArray = fit.roofline.time_s(work) * np.exp(added)
-        return found
+        wide_, narrow, count, chosen = map(_scalar, sizes)
+        points = experts_point(wide_, narrow, count, chosen, np.array([[0.0], [1.0]]))
+        shares = ((0, 1 - share), (1, share))
+        residual = sum(part * fit.residuals.at_knots(points[at]) for at, part in shares if part)
+        return fit.curve(work_of, np.asarray(residual))
 
-    def attention_s(self, requests: FloatArray, queries: FloatArray, keys: FloatArray, shape: Attention) -> FloatArray:
-        """`[...]` seconds of one layer's attention: each request's queries over its keys, KV in 16 bit.
+    def attention_s(
+        self,
+        requests: FloatArray,
+        queries: FloatArray,
+        keys: FloatArray,
+        shape: Attention,
+        kv_dtype: Dtype | None = None,
+    ) -> FloatArray:
+        """`[...]` seconds of one layer's attention: each request's queries over its keys, cached as `kv_dtype`.
+
+        None is what was measured of the wide formats.
 
         Rows with one query give the memory's part, which all queries of a request share; the arithmetic of the others
         runs at the rate of prefill kernels.
         """
-        entry = self.fits.get(Family.ATTENTION, *WIDE_FORMATS)
-        form = entry.fit.roofline if entry else rates(self.fits)
-        if not isinstance(shape, GroupedAttention):
-            return form.time_s(latent_work(requests, queries, keys, shape))
-        heads = (_scalar(shape.heads), _scalar(shape.kv_heads), _scalar(shape.head_dim))
-        work = attention_work(requests, queries, keys, *heads)
-        if entry is None:
-            return form.time_s(work)
+        family = Family.ATTENTION if isinstance(shape, GroupedAttention) else Family.LATENT
+        entry = self.fits.get(family, *_kv_stand_ins(kv_dtype))
+        if kv_dtype is None or kv_dtype in WIDE_FORMATS:
+            kv_dtype = entry.dtype if entry else Dtype.BF16
+        fit = (entry or self.fits.get(Family.ATTENTION, *WIDE_FORMATS) or self._gemm(Dtype.BF16)[0]).fit
+        of_shape = _attention_kernel(shape, kv_dtype.bytes_per_value)
+        if entry is None or fit.residuals is None:
+            return fit.roofline.time_s(of_shape.work(requests, queries, keys))
         pairs = np.stack(np.broadcast_arrays(requests, queries), axis=-1)
         distinct, index = np.unique(pairs.reshape(-1, 2), axis=0, return_inverse=True)
-        points = attention_point(distinct[:, 0], distinct[:, 1], *heads)
-        return entry.fit.time_s(work, points, index.reshape(pairs.shape[:-1]), np.log(keys))
+        B, N = distinct[:, :1], distinct[:, 1:]
+        measured = _attention_kernel(shape, entry.dtype.bytes_per_value)
+        curve = fit.curve(lambda at: measured.work(B, N, at), fit.residuals.at_knots(measured.point(B[:, 0], N[:, 0])))
+        every_key = np.broadcast_to(keys, np.broadcast_shapes(np.shape(keys), pairs.shape[:-1]))
+        found = curve.time_s(
+            every_key, index.reshape(pairs.shape[:-1]), lambda at: measured.work(requests, queries, at)
+        )
+        if entry.dtype.bytes_per_value == kv_dtype.bytes_per_value:
+            return found
+        # Rows of a wider cache: the form knows what narrower values save.
+        ratio = fit.roofline.time_s(of_shape.work(requests, queries, keys))
+        return np.asarray(found * ratio / fit.roofline.time_s(measured.work(requests, queries, keys)))
 
     def all_reduce_s(self, message_bytes: FloatArray, tp: int) -> FloatArray:
         """`[...]` seconds to sum a message over `tp` GPUs; 0 for one."""
         if tp == 1:
             return np.zeros_like(message_bytes)
+        return self._all_reduce_curve(tp).time_s(message_bytes)
+
+    @cached_property
+    def _all_reduce_curve(self) -> Callable[[int], TimeCurve]:
+        return lru_cache(maxsize=16)(self._curve_of_all_reduce)
+
+    def _curve_of_all_reduce(self, tp: int) -> TimeCurve:
         gpus = _scalar(tp)
-        work = all_reduce_work(message_bytes, gpus)
         entry = self.fits.get(Family.ALL_REDUCE, *WIDE_FORMATS)
-        if entry is None:
-            return work.traffic_bytes / self.link_bandwidth_bytes_per_s + rates(self.fits).launch_s
-        log_bytes = np.log(np.maximum(message_bytes, 1.0))
-        return entry.fit.time_s(work, all_reduce_point(gpus)[None], 0, log_bytes)
+
+        def work_of(message_bytes: FloatArray) -> Work:
+            return all_reduce_work(message_bytes, gpus)
+
+        if entry is None or entry.fit.residuals is None:
+            link = Roofline(bandwidth_bytes_per_s=self.link_bandwidth_bytes_per_s, launch_s=rates(self.fits).launch_s)
+            return TimeCurve(link, work_of, np.zeros(0), np.zeros((1, 0)))
+        return entry.fit.curve(work_of, entry.fit.residuals.at_knots(all_reduce_point(gpus)[None]))
 
     def stream_s(self, traffic_bytes: FloatArray) -> FloatArray:
         """`[...]` seconds of one kernel that only moves bytes; without rows, with the launch and rate of GEMMs."""
+        return self._stream_curve.time_s(np.asarray(traffic_bytes, dtype=np.float64))
+
+    @cached_property
+    def _stream_curve(self) -> TimeCurve:
         entry = self.fits.get(Family.STREAM, *WIDE_FORMATS)
-        work = stream_work(traffic_bytes)
-        if entry is None:
-            return rates(self.fits).time_s(work)
-        return entry.fit.time_s(work, STREAM_POINT, 0, np.log(np.maximum(traffic_bytes, 1.0)))
+        if entry is None or entry.fit.residuals is None:
+            return TimeCurve(rates(self.fits), stream_work, np.zeros(0), np.zeros((1, 0)))
+        return entry.fit.curve(stream_work, entry.fit.residuals.at_knots(STREAM_POINT))
 
     def ridge_tokens(self, dtype: Dtype) -> float:
         """Tokens per step at which streaming a weight takes as long as its arithmetic, two operations per token.
@@ -159,23 +260,55 @@ class KernelTimes:
         if entry is None:
             return self._unmeasured(family, dtype)
         outside = [*_outside(entry.fit, family, use)]
-        if family is Family.ATTENTION and use.queries > 1 and (limit := entry.fit.limit("queries")) and limit.high < 2:
+        if family in _CACHED and use.queries > 1 and (limit := entry.fit.limit("queries")) and limit.high < 2:
             outside.append("attention of several queries per request was not measured: their arithmetic is modelled")
+        if family in _CACHED and dtype not in WIDE_FORMATS and entry.dtype is not dtype:
+            outside.append(f"no attention over a {dtype} cache was measured: {entry.dtype} rows at its bytes")
         return f"{self.name}: {'; '.join(outside)}" if outside else None
 
+    def implausible(self, family: Family, dtype: Dtype) -> str | None:
+        """A sentence where the fit of a family cannot be what a served step runs: its own rows speak against it."""
+        entry, wide = self._entry(family, dtype), self.fits.get(Family.GEMM, *WIDE_FORMATS)
+        if self.note is not None or entry is None or wide is None or family not in (Family.GEMM, Family.EXPERTS):
+            return None
+        form, gemm = entry.fit.roofline, wide.fit.roofline
+        if family is Family.GEMM and form.launch_s > _SLOW_LAUNCH * gemm.launch_s:
+            return (
+                f"{dtype} GEMMs of {self.name} take {form.launch_s * 1e6:.0f} us whatever their size, 16-bit ones "
+                f"{gemm.launch_s * 1e6:.0f}: their rows seem to hold launches from the host, which captured graphs save"
+            )
+        if form.bandwidth_bytes_per_s < gemm.bandwidth_bytes_per_s / 2:
+            return (
+                f"{dtype} {family} of {self.name} stream at {form.bandwidth_bytes_per_s / 1e12:.2f} TB/s, its GEMMs at "
+                f"{gemm.bandwidth_bytes_per_s / 1e12:.2f}: a slow kernel, which your checkpoint may not run"
+            )
+        return None
+
     def _unmeasured(self, family: Family, dtype: Dtype) -> str:
+        off = STAND_IN_ERROR.get((family, dtype))
+        how = (
+            f", off by {off.median:.0%} at the median and {off.p90:.0%} at the 90th percentile where both are"
+            if off
+            else ""
+        )
+        wide = self.fits.get(Family.EXPERTS, *WIDE_FORMATS)
+        experts = "the form of 16-bit experts" if wide else "the form of GEMMs"
         stand_in = {
-            Family.GEMM: f"no {dtype} GEMM was measured: the bf16 form at {dtype.bytes_per_value:.2g} bytes per weight",
-            Family.EXPERTS: f"no {dtype} experts were measured: priced by the form of GEMMs",
+            Family.GEMM: f"no {dtype} GEMM was measured: the bf16 form at {dtype.bytes_per_value:.2g} bytes per weight"
+            + how,
+            Family.EXPERTS: f"no {dtype} experts were measured: priced by {experts} at their bytes{how}",
             Family.ATTENTION: "no attention was measured: priced by the form of GEMMs",
+            Family.LATENT: "no latent attention was measured: priced by the form of grouped-query attention"
+            + (f"{how}" if off else ""),
             Family.ALL_REDUCE: "no all-reduce was measured: priced by the link's datasheet rate",
             Family.STREAM: "norms, activations and copies were not measured: priced with the launch and rate of GEMMs",
         }
         return f"{self.name}: {stand_in[family]}"
 
     def _entry(self, family: Family, dtype: Dtype) -> FitEntry | None:
-        formats = _stand_ins(dtype) if family in (Family.GEMM, Family.EXPERTS) else WIDE_FORMATS
-        return self.fits.get(family, *formats)
+        if family in (Family.GEMM, Family.EXPERTS):
+            return self.fits.get(family, *_stand_ins(dtype))
+        return self.fits.get(family, *(_kv_stand_ins(dtype) if family in _CACHED else WIDE_FORMATS))
 
     def _gemm(self, dtype: Dtype) -> tuple[FitEntry, bool]:
         """The GEMM fit that prices `dtype`, and whether its rows are of that format."""
@@ -188,6 +321,26 @@ class KernelTimes:
             known = ", ".join(entry.dtype for entry in self.fits.entries if entry.family is Family.GEMM)
             raise InputError(f"{self.name} has no {dtype} arithmetic", hint=f"it has: {known}")
         return stand_in, False
+
+
+class _AttentionKernel(NamedTuple):
+    """What a shape of attention moves and computes, by requests, queries and keys, and what tells it from others."""
+
+    work: Callable[[FloatArray, FloatArray, FloatArray], Work]
+    point: Callable[[FloatArray, FloatArray], FloatArray]
+
+
+def _attention_kernel(shape: Attention, kv_bytes: float) -> _AttentionKernel:
+    heads = _scalar(shape.heads)
+    if isinstance(shape, GroupedAttention):
+        sizes = (heads, _scalar(shape.kv_heads), _scalar(shape.head_dim))
+        return _AttentionKernel(
+            lambda B, N, L: attention_work(B, N, L, *sizes, kv_bytes), lambda B, N: attention_point(B, N, *sizes)
+        )
+    ranks = (shape.kv_lora_rank, shape.qk_rope_head_dim)
+    return _AttentionKernel(
+        lambda B, N, L: latent_work(B, N, L, heads, *ranks, kv_bytes), lambda B, N: latent_point(B, N, heads)
+    )
 
 
 def rates(fits: KernelFits) -> Roofline:
@@ -208,24 +361,32 @@ def _stand_ins(dtype: Dtype) -> tuple[Dtype, ...]:
     return STAND_INS.get(dtype, (dtype,))
 
 
+def _kv_stand_ins(kv_dtype: Dtype | None) -> tuple[Dtype, ...]:
+    return WIDE_FORMATS if kv_dtype is None or kv_dtype in WIDE_FORMATS else (kv_dtype, *WIDE_FORMATS)
+
+
 def _scalar(value: float) -> FloatArray:
     return np.array(float(value))
 
 
-_ASKED: Final = {
+_ASKED: Final[Mapping[Family, tuple[str, ...]]] = {
     Family.GEMM: ("tokens",),
-    Family.EXPERTS: ("tokens",),
+    Family.EXPERTS: ("tokens", "hidden", "intermediate", "experts", "per_token"),
     Family.ATTENTION: ("keys", "requests"),
+    Family.LATENT: ("keys", "requests", "heads"),
     Family.ALL_REDUCE: ("message_bytes", "tp"),
-    Family.STREAM: (),
 }
 
 
 def _outside(fit: KernelFit, family: Family, use: Use) -> list[str]:
     found = []
-    for size in _ASKED[family]:
+    for size in _ASKED.get(family, ()):
         limit, value = fit.limit(size), getattr(use, size)
-        if limit and value and value > limit.high:
-            what = size.replace("_", " ")
-            found.append(f"{family.replace('_', '-')} was measured up to {limit.high:,.0f} {what}, asked for {value:,}")
+        if not limit or not value or limit.low <= value <= limit.high:
+            continue
+        what, kernel = size.replace("_", " "), family.replace("_", "-")
+        if value > limit.high:
+            found.append(f"{kernel} was measured up to {limit.high:,.0f} {what}, asked for {value:,}")
+        elif size in _ASKED[Family.EXPERTS][1:]:
+            found.append(f"{kernel} was measured from {limit.low:,.0f} {what} on, asked for {value:,}")
     return found

@@ -34,9 +34,10 @@ def checked(rows: Sequence[ServedStep]) -> Checked:
         FileFormatError: a row in another unit than the rest, or two rows of one point that contradict each other.
     """
     _refuse_mixed_units(rows)
+    rows, pauses = _without_pauses(rows)
     kept, copies = _without_copies(rows)
     kept, repeated = _without_repeated_batches(kept)
-    return Checked(rows=tuple(kept), findings=(*copies, *repeated, *_falls(kept)))
+    return Checked(rows=tuple(kept), findings=(*pauses, *copies, *repeated, *_falls(kept)))
 
 
 def refuse_other_unit(rows: Sequence[ServedStep], expected_s: FloatArray) -> None:
@@ -68,6 +69,13 @@ def _refuse_mixed_units(rows: Sequence[ServedStep]) -> None:
 
 def _unit(off: float) -> str:
     return "in a unit 1000 times smaller (us for ms, ms for s)" if off > 1 else "in a larger unit (s for ms, ms for us)"
+
+
+def _without_pauses(rows: Sequence[ServedStep]) -> tuple[list[ServedStep], list[str]]:
+    """The rows without pauses of a schedule, which are neither plain nor drafted steps."""
+    pauses = [row for row in rows if row.off]
+    found = [f"{len(pauses)} rows of K = 0 inside a schedule are no plain decoding: left out"] if pauses else []
+    return [row for row in rows if not row.off], found
 
 
 def _without_copies(rows: Sequence[ServedStep]) -> tuple[list[ServedStep], list[str]]:

@@ -2,10 +2,12 @@
 
     batch                                  requests in the step
     k | nodes,depth[,width] | paths | steps,topk,num_draft_tokens     what each request drafted
-    step_ms | step_s | step_us | tpot_ms,accept_len | tok_s,accept_len     its time
+    step_ms | step_s | step_us | tpot_ms,accept_len | tok_s[,accept_len]   its time
 
 `paths` is a JSON list of rank paths. `width` is how many nodes a drafter pass runs; a tree without it counts as
-narrow. `tok_s` is of the whole batch. Other columns say where a row is from and are passed over.
+narrow. `tok_s` is of the whole batch; without `accept_len` it says which draft is fastest and not why. `k_max` above 0
+marks a row of `k` 0 as the pause of a schedule, whose drafter still fills its cache. Other columns say where a row is
+from and are passed over.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from treeopt.tree import DraftTree
 _NAMES: Final = {
     "batch": ("batch", "batch_size", "bs"),
     "k": ("k", "draft_tokens", "num_speculative_tokens"),
+    "k_max": ("k_max",),
     "nodes": ("nodes", "n"),
     "depth": ("depth", "d"),
     "width": ("width",),
@@ -37,9 +40,11 @@ _NAMES: Final = {
     "step_s": ("step_s", "step_time_s"),
     "step_us": ("step_us", "step_time_us"),
     "tpot_ms": ("tpot_ms",),
-    "tok_s": ("tok_s", "tokens_per_s", "output_throughput"),
+    "tok_s": ("tok_s", "tokens_per_s", "output_throughput", "throughput"),
     "length": ("accept_len", "accept_length", "acceptance_length", "acc_length", "al"),
 }
+MIN_STEP_S: Final = 1e-6
+MAX_STEP_S: Final = 1000.0
 _SECONDS: Final = {"step_ms": 1e-3, "step_s": 1.0, "step_us": 1e-6}
 
 
@@ -75,6 +80,11 @@ class _Row:
     def step(self) -> ServedStep:
         batch, length = self._whole("batch", low=1), self._length()
         nodes, depth, widths = self._shape()
+        step_time_s = self._seconds(batch, nodes, length)
+        if not MIN_STEP_S <= step_time_s <= MAX_STEP_S:
+            raise self.line.error(
+                f"a step of {step_time_s:g} s", hint="steps take microseconds to minutes: check the unit in the header"
+            )
         verify = self._whole("verify", low=1) if "verify" in self.values else batch * nodes
         if verify != batch * nodes:
             raise self.line.error(
@@ -86,9 +96,11 @@ class _Row:
             nodes=nodes,
             depth=depth,
             widths=widths,
-            step_time_s=self._seconds(batch, nodes, length),
+            step_time_s=step_time_s,
             tokens_per_step=length,
             place=self.line,
+            off=nodes == 1 and "k_max" in self.values and self._whole("k_max", low=0) > 0,
+            by_rate=nodes > 1 and length is None and "tok_s" in self.values and not self.values.keys() & {*_SECONDS},
         )
 
     def _shape(self) -> tuple[int, int, tuple[int, ...]]:
@@ -122,11 +134,12 @@ class _Row:
             if name in self.values:
                 return self._number(name) * unit
         tokens = 1.0 if length is None and nodes == 1 else length
-        if tokens is None:
-            raise self.line.error("tokens/s without the accepted length", hint="add a column accept_len, or step_ms")
         if "tpot_ms" in self.values:
+            if tokens is None:
+                raise self.line.error("time per token without the accepted length", hint="add a column accept_len")
             return self._number("tpot_ms") * 1e-3 * tokens
-        return batch * tokens / self._number("tok_s")
+        # Without the accepted length the time is that of a step whose every draft is right (`ServedStep.by_rate`).
+        return batch * float(nodes if tokens is None else tokens) / self._number("tok_s")
 
     def _length(self) -> float | None:
         return self._number("length", low=1.0) if "length" in self.values else None

@@ -27,6 +27,8 @@ class ServedStep:
         step_time_s: seconds of the step, drafting included.
         tokens_per_step: mean accepted length, the bonus token counted, where the file says it.
         place: where the row stands.
+        off: a pause in a schedule of drafts: the drafter still fills its cache, so this is no plain decoding.
+        by_rate: only tokens/s were measured, so `step_time_s` is that of a step whose every draft is right.
     """
 
     batch: int
@@ -36,6 +38,8 @@ class ServedStep:
     step_time_s: float
     tokens_per_step: float | None = None
     place: Place
+    off: bool = False
+    by_rate: bool = False
 
     @property
     def tokens(self) -> int:

@@ -25,6 +25,7 @@ from treeopt.files.documents import Field
 SAMPLES_KEY: Final = "sample_batch_tokens"
 ADDITIVE_KEY: Final = "bias_seconds"
 _MAX_STEP_S: Final = 100.0
+_MIN_STEP_S: Final = 1e-6
 
 
 def read_token_table(root: Field) -> TokenTable:
@@ -35,7 +36,7 @@ def read_token_table(root: Field) -> TokenTable:
     """
     root.only(SAMPLES_KEY, "sample_steps_per_sec", "max_batch_tokens")
     tokens = _probes(root.get(SAMPLES_KEY))
-    rates = _values(root.get("sample_steps_per_sec"), len(tokens), low=1.0 / _MAX_STEP_S)
+    rates = _values(root.get("sample_steps_per_sec"), len(tokens), low=1.0 / _MAX_STEP_S, high=1.0 / _MIN_STEP_S)
     root.get("max_batch_tokens").integer(low=tokens[-1])
     return TokenTable(tokens=tokens, step_s=tuple(1.0 / rate for rate in rates))
 
@@ -50,9 +51,9 @@ def read_additive_table(root: Field) -> AdditiveTable:
     table = AdditiveTable(
         bias_s=bias.number(),
         batches=batches,
-        batch_s=_values(root.get("alpha_seconds"), len(batches), low=-_MAX_STEP_S),
+        batch_s=_values(root.get("alpha_seconds"), len(batches), low=-_MAX_STEP_S, high=_MAX_STEP_S),
         tokens=tokens,
-        token_s=_values(root.get("theta_seconds"), len(tokens), low=-_MAX_STEP_S),
+        token_s=_values(root.get("theta_seconds"), len(tokens), low=-_MAX_STEP_S, high=_MAX_STEP_S),
     )
     if table.bias_s + min(table.batch_s) + min(table.token_s) <= 0:
         raise bias.error("the smallest sum is not above 0 s", hint="profile again: a step takes time")
@@ -134,8 +135,8 @@ def _probes(field: Field) -> tuple[int, ...]:
     return tuple(probes)
 
 
-def _values(field: Field, size: int, *, low: float) -> tuple[float, ...]:
-    values = tuple(item.number(low=low) for item in field.items())
+def _values(field: Field, size: int, *, low: float, high: float) -> tuple[float, ...]:
+    values = tuple(item.number(low=low, high=high) for item in field.items())
     if len(values) != size:
         raise field.error(f"{len(values)} values for {size} samples", hint="give one per sample")
     return values
