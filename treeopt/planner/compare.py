@@ -15,6 +15,7 @@ from treeopt.cost.step_cost import StepCost
 from treeopt.draft_family import Draft, DynamicTree, in_words
 from treeopt.engines.importing import load_drafts, parse_spec
 from treeopt.engines.schedule import DraftSchedule
+from treeopt.errors import InputError
 from treeopt.files.typed import Count, Whole
 from treeopt.plan.plan import Plan
 from treeopt.plan.reading import load_plan
@@ -177,13 +178,22 @@ def parse_rival(text: str) -> Rival:
 
 
 def compare_with(plan: Plan, rival: Rival, inputs: Inputs) -> list[Comparison]:
-    """The plan against a rival at every bucket's largest batch and context, priced anew from the plan's evidence."""
+    """The plan against a rival at every bucket's largest batch and context, priced anew from the plan's evidence.
+
+    Raises:
+        InputError: the rival has no step time there.
+    """
     found = []
     for bucket in plan.buckets:
         point, evidence = Point(bucket.batch.max, bucket.context.max), inputs.evidence
         draft, reach = rival.draft_for(*point), evidence.all_positions
         # Each where its own drafts start: a longer tree jumps further and starts elsewhere.
         ours, theirs = (option(d, evidence.price(d, inputs.cost, point)) for d in (bucket.draft, draft))
+        if theirs.tokens_per_s.value == 0.0:
+            raise InputError(
+                f"{rival.name} was not measured at batch {point.batch}: {in_words(draft)} has no step time",
+                hint="add that run to the table of --cost",
+            )
         outside = sum(len(path) > reach.depth or max(path) >= reach.ranks for path in evidence.tree_of(draft).paths)
         interval = paired_gain(bucket.draft, ours.step_time_s, draft, theirs.step_time_s, evidence)
         found.append(

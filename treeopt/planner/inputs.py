@@ -27,7 +27,7 @@ from treeopt.cost.model_file import model_document, model_from
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.step_table import TableStep
 from treeopt.errors import InputError, UnknownNameError
-from treeopt.files.shipped import Located, locate
+from treeopt.files.shipped import DEFAULT_RANKS, Located, locate
 from treeopt.plan.plan import Plan
 from treeopt.plan.sources import (
     CostSource,
@@ -118,7 +118,11 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
     if names.temperature is not None and not 0.0 <= names.temperature <= MAX_TEMPERATURE:
         raise InputError(f"temperature {names.temperature:g} is out of range", hint=f"give 0 to {MAX_TEMPERATURE:g}")
     hardware_at, model_at = locate("hardware", names.hardware), locate("models", names.model)
-    evidence, ranks = load_evidence(names.ranks, confidence=confidence)
+    table = _cost_table(names.cost) if isinstance(names.cost, str) else None
+    if table is not None and names.ranks == DEFAULT_RANKS:
+        evidence, ranks = _evidence_of_table(table, str(names.cost))
+    else:
+        evidence, ranks = load_evidence(names.ranks, confidence=confidence)
     # Read once, so that the hash is of what was used: a pipe has nothing to give a second time.
     hardware_file, model_file = hardware_document(hardware_at.path), model_document(model_at.path)
     hardware = Hardware.from_document(hardware_file)
@@ -134,7 +138,7 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
         tp=names.tp,
         engine=engine,
     )
-    priced = _priced(names.cost, kernels, evidence)
+    priced = _priced(names, table, kernels, evidence)
     return Inputs(
         names=names,
         evidence=evidence,
@@ -178,14 +182,28 @@ class _Priced(NamedTuple):
     findings: tuple[str, ...] = ()
 
 
-def _priced(cost: str | StepCost | None, kernels: ModelStep, evidence: Traffic) -> _Priced:
-    if cost is None:
+def _priced(names: Names, table: CostTable | None, kernels: ModelStep, evidence: Traffic) -> _Priced:
+    if table is not None:
+        source = CostSource(name=table.name, file=str(names.cost), sha256=table.sha256)
+        return _Priced(table.at_lengths(_chain_lengths(evidence)).step(carried_by=kernels), source, table.findings)
+    if names.cost is None or isinstance(names.cost, str):
         return _Priced(kernels)
-    if not isinstance(cost, str):
-        return _Priced(cost, CostSource(name=type(cost).__name__, sha256=""))
-    table = _cost_table(cost).at_lengths(_chain_lengths(evidence))
-    source = CostSource(name=table.name, file=cost, sha256=table.sha256)
-    return _Priced(table.step(carried_by=kernels), source, table.findings)
+    return _Priced(names.cost, CostSource(name=type(names.cost).__name__, sha256=""))
+
+
+def _evidence_of_table(table: CostTable, file: str) -> tuple[Traffic, RanksSource]:
+    """The acceptance that a table of step times measured itself: the demonstration's says nothing of its drafter.
+
+    Raises:
+        InputError: it has none.
+    """
+    profile = table.profile()
+    if profile is None:
+        raise InputError(
+            f"{table.name} has no acceptance, and the demonstration's ranks are not its drafter's",
+            hint="give --ranks: `treeopt ranks import` reads your engine's log",
+        )
+    return _evidence_of(profile, file)
 
 
 def _file(located: Located) -> str | None:
@@ -276,11 +294,14 @@ def load_evidence(text: str, *, confidence: bool = False) -> tuple[Traffic, Rank
 
 def _one_profile(text: str, confidence: bool) -> tuple[Traffic, RanksSource]:
     located = locate("ranks", text)
-    profile = load_profile(located.path, keep=True, confidence=confidence)
+    return _evidence_of(load_profile(located.path, keep=True, confidence=confidence), _file(located))
+
+
+def _evidence_of(profile: RankProfile, file: str | None) -> tuple[Traffic, RanksSource]:
     evidence, trials = Traffic(parts=(_part(profile, 1.0),)), profile.evidence.trials
     return evidence, RanksSource(
         name=profile.name,
-        file=_file(located),
+        file=file,
         sha256=profile.sha256,
         evidence=profile.kind,
         depth=evidence.all_positions.depth,
@@ -324,9 +345,10 @@ def inputs_of(
             f"the plan's step times are those of the program that made it ({of.cost.name})",
             hint="ask that program, or search again with --cost FILE",
         )
+    own_ranks = of.cost is not None and of.ranks.file is not None and of.ranks.file == of.cost.file
     inputs = load_inputs(
         Names(
-            ranks=ranks or of.ranks.reference,
+            ranks=ranks or (DEFAULT_RANKS if own_ranks else of.ranks.reference),
             hardware=of.hardware.reference,
             model=of.model.reference,
             drafter=of.drafter.reference,
