@@ -1,4 +1,4 @@
-"""What public reports were answered wrongly, with the right answer: no plain baseline is invented, no ranks are mixed."""
+"""What public reports were answered wrongly: no plain baseline is invented, no ranks are mixed."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_two_siblings_are_no_chain() -> None:
 def test_a_table_without_acceptance_takes_no_ranks_of_another_drafter(tmp_path: Path) -> None:
     table = tmp_path / "steps.csv"
     table.write_text("batch,k,step_ms\n1,0,7.0\n1,1,7.5\n")
-    with pytest.raises(InputError, match="steps.csv has no acceptance"):
+    with pytest.raises(InputError, match=r"steps\.csv has no acceptance"):
         treeopt.search(1, cost=str(table))
     assert treeopt.search(1, cost=str(table), ranks="example").sources.ranks.name == "example"
 
