@@ -71,6 +71,11 @@ class Inputs:
         return [*traces, *map(Path, (*named, self.names.hardware, self.names.model, *tables))]
 
     @property
+    def has_own_cost(self) -> bool:
+        """Whether a program's own object prices the step."""
+        return self.sources.cost is not None and self.sources.cost.file is None
+
+    @property
     def rule(self) -> str:
         """The verification rule that was asked for, else that of the evidence; greedy where neither says."""
         measured = stated([part.profile for part in self.evidence.parts], "rule")
@@ -81,6 +86,8 @@ class Inputs:
         found = evidence_notes(self.evidence.parts, self.names, self.kernels.drafter.kind, context)
         if self.rule in APPROXIMATE_RULES:
             found.append(Note.warning(f"{self.rule} acceptance changes what the model says"))
+        if self.has_own_cost:
+            return found  # neither the model nor the GPU has a part in the answer
         if self.model.note:
             found.append(Note.note(f"model {self.model.name}: {self.model.note}"))
         need = self.kernels.memory_bytes + batch * self.kernels.kv_bytes(context)
