@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from treeopt.acceptance.loading import load_profile
 from treeopt.acceptance.model import expected_tokens, path_probabilities
-from treeopt.acceptance.profile import RankProfile, differs, stated
+from treeopt.acceptance.profile import stated
 from treeopt.acceptance.rules import APPROXIMATE_RULES, GREEDY, RULES
-from treeopt.acceptance.traffic import Part, Traffic
+from treeopt.acceptance.traffic import Traffic
 from treeopt.answer import Note
 from treeopt.cost import (
     Hardware,
@@ -27,20 +25,19 @@ from treeopt.cost.model_file import model_document, model_from
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.step_table import TableStep
 from treeopt.errors import InputError, UnknownNameError
-from treeopt.files.shipped import DEFAULT_RANKS, Located, locate
+from treeopt.files.shipped import DEFAULT_RANKS, locate
 from treeopt.plan.plan import Plan
 from treeopt.plan.sources import (
     CostSource,
     DrafterSource,
     HardwareSource,
     ModelSource,
-    RanksPart,
-    RanksSource,
     Source,
     Sources,
 )
 from treeopt.planner.evidence_notes import evidence_notes
 from treeopt.planner.names import Names
+from treeopt.planner.traffic_input import file_of, load_traffic, traffic_of_table
 from treeopt.tree import DraftTree
 
 if TYPE_CHECKING:
@@ -127,9 +124,9 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
     hardware_at, model_at = locate("hardware", names.hardware), locate("models", names.model)
     table = _cost_table(names.cost) if isinstance(names.cost, str) else None
     if table is not None and names.ranks == DEFAULT_RANKS:
-        evidence, ranks = _evidence_of_table(table, str(names.cost))
+        evidence, ranks = traffic_of_table(table, str(names.cost))
     else:
-        evidence, ranks = load_evidence(names.ranks, confidence=confidence)
+        evidence, ranks = load_traffic(names.ranks, confidence=confidence)
     # Read once, so that the hash is of what was used: a pipe has nothing to give a second time.
     hardware_file, model_file = hardware_document(hardware_at.path), model_document(model_at.path)
     hardware = Hardware.from_document(hardware_file)
@@ -153,7 +150,7 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
             ranks=ranks,
             hardware=HardwareSource(
                 name=hardware.name,
-                file=_file(hardware_at),
+                file=file_of(hardware_at),
                 sha256=hardware_file.sha256,
                 source=hardware.source,
                 ridge_tokens=float(f"{kernels.ridge_tokens:.6g}"),
@@ -162,7 +159,7 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
             ),
             model=ModelSource(
                 name=model.name,
-                file=_file(model_at),
+                file=file_of(model_at),
                 sha256=model_file.sha256,
                 dtype=names.dtype or model.dtype,
                 tp=names.tp,
@@ -196,25 +193,6 @@ def _priced(names: Names, table: CostTable | None, kernels: ModelStep, evidence:
     if names.cost is None or isinstance(names.cost, str):
         return _Priced(kernels)
     return _Priced(names.cost, CostSource(name=type(names.cost).__name__, sha256=""))
-
-
-def _evidence_of_table(table: CostTable, file: str) -> tuple[Traffic, RanksSource]:
-    """The acceptance that a table of step times measured itself: the demonstration's says nothing of its drafter.
-
-    Raises:
-        InputError: it has none.
-    """
-    profile = table.profile()
-    if profile is None:
-        raise InputError(
-            f"{table.name} has no acceptance, and the demonstration's ranks are not its drafter's",
-            hint="give --ranks: `treeopt ranks import` reads your engine's log",
-        )
-    return _evidence_of(profile, file)
-
-
-def _file(located: Located) -> str | None:
-    return None if located.shipped else located.reference
 
 
 def _drafter_source(text: str) -> DrafterSource:
@@ -259,81 +237,6 @@ def _routed(model: ModelShape, names: Names) -> ModelShape:
         correlation=model.experts.correlation if correlation is None else correlation,
     )
     return replace(model, experts=experts)
-
-
-def load_evidence(text: str, *, confidence: bool = False) -> tuple[Traffic, RanksSource]:
-    """A rank profile by name or file, or a mixture of several: `code.npz=0.3,chat.npz=0.7`, shares of the drafts.
-
-    Raises:
-        InputError: an unknown name, an unreadable file, shares that do not sum to 1, or parts that were measured under
-            different rules.
-    """
-    if "=" not in text or Path(text).exists():
-        return _one_profile(text, confidence)
-    shares = [_share(item) for item in text.split(",")]
-    if abs(sum(share for _, share in shares) - 1.0) > 1e-6:
-        total = sum(share for _, share in shares)
-        raise InputError(
-            f"the shares of '{text}' sum to {total:g}", hint="they are shares of the drafts: make them sum to 1"
-        )
-    if len({name for name, _ in shares}) != len(shares):
-        raise InputError(f"'{text}' names a profile twice", hint="add its shares")
-    located = [locate("ranks", name) for name, _ in shares]
-    profiles = [load_profile(at.path, keep=True, confidence=confidence) for at in located]
-    rules = stated(profiles, "rule")
-    if len(rules) > 1:
-        raise differs("rule", rules, hint="mix what ran alike: a plan is for one rule")
-    parts = tuple(_part(profile, share) for profile, (_, share) in zip(profiles, shares, strict=True))
-    evidence = Traffic(parts=parts)
-    combined = hashlib.sha256("".join(part.profile.sha256 for part in parts).encode()).hexdigest()
-    return evidence, RanksSource(
-        name=text,
-        sha256=combined,
-        evidence=" + ".join(dict.fromkeys(part.profile.kind for part in parts)),
-        depth=evidence.all_positions.depth,
-        ranks=evidence.all_positions.ranks,
-        parts=tuple(
-            RanksPart(name=at.reference, file=_file(at), share=share)
-            for at, (_, share) in zip(located, shares, strict=True)
-        ),
-    )
-
-
-def _one_profile(text: str, confidence: bool) -> tuple[Traffic, RanksSource]:
-    located = locate("ranks", text)
-    return _evidence_of(load_profile(located.path, keep=True, confidence=confidence), _file(located))
-
-
-def _evidence_of(profile: RankProfile, file: str | None) -> tuple[Traffic, RanksSource]:
-    evidence, trials = Traffic(parts=(_part(profile, 1.0),)), profile.evidence.trials
-    return evidence, RanksSource(
-        name=profile.name,
-        file=file,
-        sha256=profile.sha256,
-        evidence=profile.kind,
-        depth=evidence.all_positions.depth,
-        ranks=evidence.all_positions.ranks,
-        positions=None if trials is None else round(trials),
-        documents=profile.documents or None,
-        drafter=profile.conditions.drafter,
-        temperature=profile.conditions.temperature,
-        sampling="draft-starts" if profile.trace is not None else profile.conditions.sampling,
-    )
-
-
-def _share(item: str) -> tuple[str, float]:
-    name, _, number = item.strip().rpartition("=")
-    try:
-        share = float(number)
-    except ValueError:
-        share = -1.0
-    if not name or not 0.0 < share <= 1.0:
-        raise InputError(f"'{item.strip()}' is not a share", hint="write NAME_OR_FILE=SHARE, for example code.npz=0.3")
-    return name, share
-
-
-def _part(profile: RankProfile, weight: float) -> Part:
-    return Part(name=profile.name, weight=weight, profile=profile, trace=profile.trace)
 
 
 def inputs_of(
