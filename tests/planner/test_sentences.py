@@ -25,9 +25,9 @@ def pieces() -> Iterator[str]:
         and isinstance(node.body[0].value, ast.Constant)
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docs:
-            if len(_LETTERS.findall(node.value)) >= 3:
-                yield node.value.strip()
+        text = node.value if isinstance(node, ast.Constant) and node not in docs else None
+        if isinstance(text, str) and len(_LETTERS.findall(text)) >= 3:
+            yield text.strip()
 
 
 def test_the_file_says_what_is_said() -> None:
