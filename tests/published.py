@@ -265,7 +265,7 @@ def specforge_verdicts() -> list[Verdict]:
     return [
         Verdict(
             what=f"SpecForge#339 {p.step.named()}",
-            break_even_tokens=p.break_even_tokens,
+            break_even_tokens=p.break_even_length,
             tokens_per_step=p.step.tokens_per_step or 0.0,
             speedup=p.speedup or 0.0,
         )

@@ -64,18 +64,6 @@ def test_bonus_and_root_are_inverse(length: float, draft_tokens: int) -> None:
     assert c.draft_tokens_from_nodes(c.nodes_from_draft_tokens(draft_tokens)) == draft_tokens
 
 
-@given(st.floats(0.0, 1.0), st.integers(1, 32))
-def test_constant_acceptance_and_mean_are_inverse(conditional: float, draft_tokens: int) -> None:
-    mean = c.mean_from_constant(conditional, draft_tokens)
-    assert mean == pytest.approx(c.mean_from_survival(conditional ** np.arange(1, draft_tokens + 1)))
-    assert c.mean_from_constant(c.constant_from_mean(mean, draft_tokens), draft_tokens) == pytest.approx(mean)
-
-
-@pytest.mark.parametrize(("mean", "draft_tokens", "expected"), [(1.0, 7, 0.0), (8.0, 7, 1.0), (1.83, 1, 0.83)])
-def test_constant_acceptance_at_the_ends(mean: float, draft_tokens: int, expected: float) -> None:
-    assert c.constant_from_mean(mean, draft_tokens) == pytest.approx(expected)
-
-
 @given(HISTOGRAMS)
 def test_drafts_come_back_from_what_they_accepted(histogram: list[int]) -> None:
     drafts = sum(histogram)

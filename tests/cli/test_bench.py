@@ -59,7 +59,9 @@ def test_a_plan_is_run_and_compared(run: Run, model: Path, prompts: Path, small_
     assert {cell["batch"] for cell in found["cells"]} == {1, 2}
     for cell in found["cells"]:
         log = cell["log_residual"]
-        assert log["acceptance"]["value"] + log["cost"]["value"] == pytest.approx(log["total"]["value"], abs=1e-6)
+        assert log["acceptance"]["value"] + log["cost"]["value"] == pytest.approx(
+            log["total"]["value"], abs=2e-5
+        )  # six digits of each
         assert cell["measured"]["tokens_per_step"]["value"] >= 1.0
     rows = list(csv.DictReader(steps.read_text().splitlines()))
     assert len(rows) == len(found["cells"])

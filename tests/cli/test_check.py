@@ -19,7 +19,7 @@ from treeopt.check.matching import planned_survival
 from treeopt.check.measured import Measured
 from treeopt.check.report import Regret
 from treeopt.plan.reading import load_plan
-from treeopt.render.drift import drift_report
+from treeopt.render.check import report as drift_report
 from treeopt.tree import DraftTree
 
 

@@ -57,9 +57,9 @@ def test_the_same_rows_give_the_same_bytes(run, rows: Path, tmp_path: Path) -> N
 def test_json_says_what_was_tried(run, rows: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     ran = run("profile", "fit", "--rows", rows, *GIVEN, "--processors", "8", "--out", tmp_path / "t.yaml", "--json")
     document = json.loads(ran.out)
-    assert document["format"] == "treeopt.fit/1"
+    assert document["format"] == "treeopt.fit/2"
     (family,) = document["families"]
-    assert {trial["form"] for trial in family["tried"]} == {"datasheet", "t0+max", "t0+smooth-max", "t0+tiles"}
+    assert {trial["form"] for trial in family["trials"]} == {"datasheet", "t0+max", "t0+smooth-max", "t0+tiles"}
     assert family["fit"]["rows"] == len(gemm_lines()) - 1
 
 
@@ -84,7 +84,7 @@ def test_rows_of_two_engines_are_not_one(run, wrong, tmp_path: Path) -> None:  #
     [
         (("--select", "engine=engine-9"), ("unknown engine in the rows 'engine-9'",)),
         (("--select", "engine"), ("'engine' selects nothing",)),
-        (("--datasheet", "h100"), ("unknown hardware profile 'h100'", "did you mean h100-sxm")),
+        (("--datasheet", "h100-smx"), ("unknown hardware profile 'h100-smx'", "did you mean h100-sxm")),
     ],
 )
 def test_wrong_options(run, wrong, rows: Path, tmp_path: Path, extra: tuple[str, ...], words: tuple[str, ...]) -> None:  # type: ignore[no-untyped-def]

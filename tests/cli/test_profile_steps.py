@@ -60,12 +60,12 @@ def test_fitted_constants_stand_in_the_profile_and_in_its_steps(run: Run, steps:
 def test_json_holds_what_the_table_shows(run: Run, steps: Path, tmp_path: Path) -> None:
     ran = run("profile", "fit", "--steps", steps, "--context", "300", *H100, "--out", tmp_path / "mine.yaml", "--json")
     found = json.loads(ran.out)
-    assert found["format"] == "treeopt.steps-fit/1"
+    assert found["format"] == "treeopt.steps-fit/2"
     assert found["rows"] == 16
-    assert [len(c["constants"]) for c in found["candidates"]] == [0, 1, 2, 3, 4, 5]
-    assert found["held_out"]["max"] < 1e-6
+    assert [len(c["constants"]) for c in found["fit"]["candidates"]] == [0, 1, 2, 3, 4, 5]
+    assert found["fit"]["held_out"]["max"] < 1e-6
     assert len(found["payoffs"]) == 12
-    assert found["payoffs"][0]["break_even_tokens"] > 1.0
+    assert found["payoffs"][0]["break_even_length"] > 1.0
 
 
 def test_what_cannot_be_fitted_is_an_error_and_writes_nothing(

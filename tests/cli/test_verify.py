@@ -132,10 +132,10 @@ def test_another_engines_step(run: Callable[..., Any], tree: Path, tmp_path: Pat
     first, second = (next(i for i, line in enumerate(lines) if name in line) for name in ("sibling", "sequential"))
     assert first < second
     found = json.loads(run("verify", tree, "--dump", sequential, "--json").out)
-    assert found["format"] == "treeopt.diagnosis/1"
+    assert found["format"] == "treeopt.diagnosis/2"
     assert found["differences"][0]["name"] == "sibling visible"
-    assert found["checked"] == ["mask", "positions"]
-    assert found["not_fully_checked"] == [{"key": "accepted", "needs": ["tokens", "target_tokens"]}]
+    assert found["contents"] == ["mask", "positions", "accepted"]
+    assert found["unchecked"] == [{"key": "accepted", "needs": ["tokens", "target_tokens"]}]
     assert "'accepted' was not fully checked: that needs tokens and target_tokens in the dump" in wrong.err
 
 
@@ -154,7 +154,7 @@ def test_an_output_that_a_limit_explains(run: Callable[..., Any], tree: Path, tm
     ran = run("verify", tree, "--dump", dump)
     assert ran.code == 0
     assert "note: only the first 2 of the step's 3 tokens were emitted" in ran.err
-    (note,) = json.loads(run("verify", tree, "--dump", dump, "--json").out)["notes"]
+    (note,) = json.loads(run("verify", tree, "--dump", dump, "--json").out)["remarks"]
     assert "'tokens_left' in the dump would tell" in note
     assert run("verify", tree, "--dump", dumped(dump, tokens=list(range(8)), emitted=[1], tokens_left=2)).code == 3
 

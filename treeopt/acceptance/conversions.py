@@ -88,20 +88,3 @@ def nodes_from_draft_tokens(draft_tokens: int) -> int:
 def fraction_from_percent(percent: float) -> float:
     """43.71 to 0.4371."""
     return percent / 100.0
-
-
-def mean_from_constant(conditional: float, draft_tokens: int) -> float:
-    """Mean accepted length of K drafts that are each accepted with the same probability: the sum of its powers 0..K.
-
-    Equation 1 of Leviathan, Kalman and Matias (2023), as a sum, so that it holds at 1 too.
-    """
-    return float(conditional ** np.arange(draft_tokens + 1) @ np.ones(draft_tokens + 1))
-
-
-def constant_from_mean(mean: float, draft_tokens: int) -> float:
-    """The inverse: the probability under which K drafts have this mean accepted length, in [1, K + 1]."""
-    from scipy.optimize import brentq  # 0.2 s of import time that no other command needs
-
-    if draft_tokens == 1:
-        return without_bonus(mean)
-    return float(brentq(lambda a: mean_from_constant(a, draft_tokens) - mean, 0.0, 1.0, xtol=1e-15))

@@ -16,11 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from treeopt.acceptance.model import non_increasing, path_probabilities
+from treeopt.acceptance.model import expected_tokens, non_increasing, path_probabilities
 from treeopt.acceptance.paths import PathCounts
+from treeopt.acceptance.position import FALLS, SHARES, Guess, MeanLength, PositionSurvival
+from treeopt.acceptance.profile import RankEvidence
 from treeopt.acceptance.replay import Replay
 from treeopt.acceptance.smoothing import SmoothedPaths
-from treeopt.acceptance.table import DepthRanks
 from treeopt.arrays import FloatArray
 from treeopt.tree import DraftTree
 
@@ -85,18 +86,29 @@ def _times_drawn(documents: int, replicates: int, seed: int | tuple[int, ...]) -
 
 
 def counted_interval(
-    evidence: DepthRanks | PathCounts, tree: DraftTree, *, replicates: int = REPLICATES, seed: int = 0
+    evidence: RankEvidence, tree: DraftTree, *, replicates: int = REPLICATES, seed: int = 0
 ) -> Interval | None:
-    """The interval of E(tree) from counts without documents; None where the evidence holds rates only.
+    """The interval of E(tree) from evidence without documents; None where it holds rates only.
 
     The counts of one multinomial are redrawn from its Dirichlet posterior under Perks' prior, one observation spread
-    over all outcomes: the ranks of a depth for a table, the accepted length for counted paths. Drafts are taken as
-    independent, which within a document they are not: the interval is too narrow (on the project's own traces by a
-    factor of 2.4 to 3.8 for drafts, 3.3 to 6.5 for all positions) and says how much is unknown at the least.
+    over all outcomes: the ranks of a depth for a table, the accepted length for counted paths and positions. Drafts are
+    taken as independent, which within a document they are not: the interval is too narrow (on the project's own traces
+    by a factor of 2.4 to 3.8 for drafts, 3.3 to 6.5 for all positions) and says how much is unknown at the least.
+
+    A mean alone says nothing of single positions: its interval holds E(tree) for all falls of acceptance that published
+    tables have (`FALLS`), each with the measured mean. For the whole chain that ran it is a point, widened by the
+    drafts behind it where they were counted.
     """
     rng = np.random.default_rng(seed)
-    if isinstance(evidence, PathCounts):
-        drawn = _draw_from_paths(evidence, tree, replicates, rng)
+    if isinstance(evidence, MeanLength):
+        return _spread(evidence, tree)
+    if isinstance(evidence, PositionSurvival):
+        if evidence.drafts is None:
+            return None
+        drawn = _draw_lengths(_reached(evidence.survival, tree), evidence.drafts, replicates, rng)
+    elif isinstance(evidence, PathCounts):
+        f = path_probabilities(SmoothedPaths(evidence), tree)
+        drawn = _draw_lengths(np.bincount(tree.depths, f)[1:].astype(np.float64), evidence.starts, replicates, rng)
     elif evidence.counts is None or evidence.reached is None:
         return None
     else:
@@ -105,12 +117,30 @@ def counted_interval(
     return Interval(float(low), float(high))
 
 
-def _draw_from_paths(counts: PathCounts, tree: DraftTree, replicates: int, rng: np.random.Generator) -> FloatArray:
-    f = path_probabilities(SmoothedPaths(counts), tree)
-    survival = np.bincount(tree.depths, f)  # P(accepted >= d)
-    length = survival - np.append(survival[1:], 0.0)
-    drawn = rng.dirichlet(counts.starts * np.maximum(length, 0.0) + 1 / len(length), size=replicates)
-    return 1.0 + drawn @ np.arange(len(length))
+def _reached(survival: FloatArray, tree: DraftTree) -> FloatArray:
+    """`[depth of the tree]` probability that its first guesses are accepted to each depth; 0 beyond the evidence."""
+    depths = {len(path) for path in tree.paths if not any(path)}
+    return np.array([survival[d - 1] if d in depths and d <= len(survival) else 0.0 for d in range(1, tree.depth + 1)])
+
+
+def _draw_lengths(survival: FloatArray, starts: float, replicates: int, rng: np.random.Generator) -> FloatArray:
+    """`[replicates]` E, from the probability `[D]` of accepting 1, 2, ... tokens or more."""
+    reached = np.concatenate([[1.0], survival])
+    length = np.maximum(reached - np.append(reached[1:], 0.0), 0.0)
+    drawn = rng.dirichlet(starts * length + 1 / len(length), size=replicates)
+    return np.asarray(1.0 + drawn @ np.arange(len(length)))
+
+
+def _spread(evidence: MeanLength, tree: DraftTree) -> Interval:
+    shares = SHARES if evidence.tree is not None else (1.0,)
+    models = [evidence.model(Guess(fall, share)) for fall in FALLS for share in shares]
+    tokens = [expected_tokens(path_probabilities(model, tree)) for model in models]
+    error = 0.0
+    if evidence.drafts is not None:
+        reached = np.concatenate([[1.0], _reached(evidence.survival, tree)])
+        second = float(np.sum((2 * np.arange(1, len(reached)) - 1) * reached[1:]))  # the mean of the length's square
+        error = NORMAL_QUANTILE * math.sqrt(max(second - (reached.sum() - 1.0) ** 2, 0.0) / evidence.drafts)
+    return Interval(max(min(tokens) - error, 1.0), max(tokens) + error)
 
 
 def _draw_from_table(

@@ -15,6 +15,8 @@ from treeopt.acceptance.profile import EVIDENCE_KINDS, Conditions, RankEvidence,
 from treeopt.acceptance.rules import read_rule
 from treeopt.acceptance.table import DepthRanks
 from treeopt.arrays import FloatArray
+from treeopt.draft_family import SGLANG, DynamicTree
+from treeopt.errors import InputError
 from treeopt.files.documents import Document, Field
 
 FORMAT: Final = "treeopt.ranks/1"
@@ -55,7 +57,8 @@ def _evidence_fields(evidence: RankEvidence) -> dict[str, Any]:
     if isinstance(evidence, MeanLength):
         drafts = {} if evidence.drafts is None else {"drafts": _plain(evidence.drafts)}
         mean = {"mean_accepted_length": evidence.mean_accepted_length, "draft_tokens": evidence.draft_tokens}
-        return {**mean, "bonus_counted": True, **drafts}
+        tree = {} if evidence.tree is None else {"drafted": evidence.tree._asdict()}
+        return {**mean, **tree, "bonus_counted": True, **drafts}
     if isinstance(evidence, PositionSurvival):
         if evidence.drafts is None or evidence.accepted is None:
             return {"probabilities": evidence.survival.tolist()}
@@ -82,7 +85,7 @@ def _parse(document: Document) -> RankProfile:
         root.only(*COMMON_KEYS, "drafts", "accepted", "probabilities")
         evidence = _position(root)
     elif kind == "mean":
-        root.only(*COMMON_KEYS, "drafts", "mean_accepted_length", "draft_tokens", "bonus_counted")
+        root.only(*COMMON_KEYS, "drafts", "mean_accepted_length", "draft_tokens", "drafted", "bonus_counted")
         evidence = _mean(root)
     else:
         known = ", ".join(sorted(EVIDENCE_KINDS.values()))
@@ -151,8 +154,19 @@ def _mean(root: Field) -> MeanLength:
     return MeanLength(
         mean_accepted_length=length if root.get("bonus_counted").boolean() else with_bonus(length),
         draft_tokens=root.get("draft_tokens").integer(low=1, high=MAX_DRAFT_TOKENS),
+        tree=_tree(root.get("drafted")) if "drafted" in root.mapping() else None,
         drafts=root.get("drafts").number(low=1) if "drafts" in root.mapping() else None,
     )
+
+
+def _tree(field: Field) -> DynamicTree:
+    field.only(*DynamicTree._fields)
+    found = DynamicTree(*(field.get(name).integer(low=1, high=MAX_DRAFT_TOKENS) for name in DynamicTree._fields))
+    try:
+        SGLANG.check(found)
+    except InputError as error:
+        raise field.error(str(error), hint=error.hint) from None
+    return found
 
 
 def read_conditions(field: Field) -> Conditions:

@@ -10,9 +10,7 @@ import numpy as np
 from treeopt.acceptance.conversions import conditional_from_survival
 from treeopt.acceptance.intervals import NORMAL_QUANTILE, Interval, counted_interval, tokens_interval
 from treeopt.acceptance.model import expected_tokens, path_probabilities
-from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.replay import replay
-from treeopt.acceptance.table import DepthRanks
 from treeopt.arrays import FloatArray
 from treeopt.check.change import DESIGN_EFFECT, Change, length_error
 from treeopt.check.matching import Candidates, common_depths, planned_survival
@@ -121,7 +119,6 @@ def _by_ranks(plan: Plan, source: Measured, bucket: Bucket, gate: float) -> Comp
         measured, interval, effect = result.tokens_per_step, tokens_interval(result), 1.0
     else:
         evidence = source.ranks.evidence
-        assert isinstance(evidence, DepthRanks | PathCounts)
         measured = expected_tokens(path_probabilities(source.ranks.model(), tree))
         interval, effect = counted_interval(evidence, tree), DESIGN_EFFECT
     change = Change(

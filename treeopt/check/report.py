@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from treeopt.check.change import Change, DriftVerdict
 from treeopt.check.measured import Measured
@@ -94,3 +95,45 @@ class CheckReport:
     def drifted(self) -> bool:
         """Whether anything is wrong."""
         return bool(self.findings)
+
+    def document(self) -> dict[str, Any]:
+        """The report as `--json` prints it."""
+        return {
+            "format": "treeopt.check/1",
+            "kind": self.kind,
+            "gate": self.gate,
+            "drifted": self.drifted,
+            "comparisons": [_comparison(c) for c in self.compared],
+            "findings": [
+                {"kind": f.kind.value, "where": f.where, "seen": f.seen, "next_step": f.next_step}
+                for f in self.findings
+            ],
+            "notes": list(self.notes),
+        }
+
+
+def _comparison(compared: Compared) -> dict[str, Any]:
+    change, regret = compared.change, compared.regret
+    return {
+        "batch": compared.bucket.batch,
+        "context": compared.bucket.context,
+        "source": compared.source.name,
+        "steps": compared.source.steps,
+        "mean_batch": compared.source.batch,
+        "draft_tokens_per_draft": compared.source.drafted,
+        "planned_tokens": change.planned,
+        "measured_tokens": change.measured,
+        "change": {"value": change.share, "low": change.low, "high": change.high},
+        "detectable_change": change.detectable,
+        "verdict": compared.verdict.value,
+        "depths": compared.depths,
+        "regret": None
+        if regret is None
+        else {
+            "loss": regret.loss,
+            "kept_tokens_per_s": regret.kept_tokens_per_s,
+            "best_tokens_per_s": regret.best_tokens_per_s,
+            "best_nodes": regret.nodes,
+            "best_depth": regret.depth,
+        },
+    }

@@ -18,7 +18,7 @@ from treeopt.cli import (
     compare,
     explain,
     export,
-    importing,
+    import_,
     measure,
     profile,
     ranks,
@@ -48,7 +48,7 @@ app.command("compare")(compare.compare)
 app.command("explain")(explain.explain)
 app.command("replay")(replay.replay)
 app.command("export")(export.export)
-app.command("import")(importing.import_)
+app.command("import")(import_.import_)
 app.command("verify")(verify.verify)
 app.command("check")(check.check)
 app.command("bench")(bench.bench)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json as json_format
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
 from treeopt.cli.options import Json, Out, PlanRanks, TargetModel, parse_batches
-
-if TYPE_CHECKING:
-    from treeopt.bench.result import BenchResult
 
 _RESULT: Final = "bench result"
 _STEPS: Final = "file of step times"
@@ -58,13 +54,15 @@ def bench(
     from treeopt.bench.setup import BenchRequest
     from treeopt.bench.steps import fit_note, steps_csv
     from treeopt.cli import console
-    from treeopt.files.documents import dump_yaml
+    from treeopt.files.typed import json_text, yaml_text
     from treeopt.files.writing import Output, check_writable, refuse_overwriting, write_files
 
     for path, what in ((out, _RESULT), (steps_out, _STEPS)):
         refuse_overwriting(path, plan, *([prompts] if prompts else []))
         if path is not None:
             check_writable(path, what=what)
+    from treeopt.render.bench import report
+
     request = BenchRequest(
         target=target,
         draft=draft,
@@ -92,27 +90,14 @@ def bench(
         console.working("decoding"),
     ):
         found = job.run()
-    document = found.document()
-    text = json_format.dumps(document, indent=2) + "\n"
     outputs = []
     if out is not None:
-        outputs.append(Output(out, text if out.suffix == ".json" else dump_yaml(document), _RESULT))
+        outputs.append(Output(out, (json_text if out.suffix == ".json" else yaml_text)(found), _RESULT))
     if steps_out is not None:
         outputs.append(Output(steps_out, steps_csv(found.cells), _STEPS))
     write_files(*outputs)
-    _report(found, text, json)
+    console.report(found, json, report)
     console.notes(found.notes)
-    console.wrote(*(output.path for output in outputs))
+    console.wrote(out, steps_out)
     if steps_out is not None:
         console.notes([fit_note(found.cells, job.inputs, steps_out)])
-
-
-def _report(found: BenchResult, text: str, json: bool) -> None:
-    if json:
-        typer.echo(text, nl=False)
-        return
-    from treeopt.cli import console
-    from treeopt.render.bench import bench_heading, cell_table, promise_lines, residual_table
-
-    cells, residuals = (table(found, console.width()) for table in (cell_table, residual_table))
-    console.result(bench_heading(found), "", cells, "", residuals, "", promise_lines(found))

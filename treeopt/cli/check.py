@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json as json_format
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
 from treeopt.cli.options import DraftTokens, EvidenceKind, Json, PlanFile, PlanRanks
-
-if TYPE_CHECKING:
-    from treeopt.check.report import CheckReport, Compared
 
 DRIFT: Final = 3
 
@@ -50,6 +46,7 @@ def check(
     from treeopt.cli import console
     from treeopt.engines.importing import load_schedule
     from treeopt.plan.reading import load_plan
+    from treeopt.render.check import report as drawn
 
     with console.working("checking"):
         report = check_files(
@@ -63,53 +60,8 @@ def check(
             ranks=ranks,
             deployed=None if deployed is None else load_schedule(deployed),
         )
-    if json:
-        typer.echo(json_format.dumps(_document(report), indent=2))
-    else:
-        from treeopt.render.drift import drift_report
-
-        console.result(drift_report(report, console.width()))
+    console.report(report, json, drawn)
+    if not json:
         console.notes(report.notes)
     if report.drifted:
         raise typer.Exit(DRIFT)
-
-
-def _document(report: CheckReport) -> dict[str, Any]:
-    return {
-        "format": "treeopt.check/1",
-        "kind": report.kind,
-        "gate": report.gate,
-        "drifted": report.drifted,
-        "comparisons": [_comparison(c) for c in report.compared],
-        "findings": [
-            {"kind": f.kind.value, "where": f.where, "seen": f.seen, "next_step": f.next_step} for f in report.findings
-        ],
-        "notes": list(report.notes),
-    }
-
-
-def _comparison(compared: Compared) -> dict[str, Any]:
-    change, regret = compared.change, compared.regret
-    return {
-        "batch": {"min": compared.bucket.batch.min, "max": compared.bucket.batch.max},
-        "context": {"min": compared.bucket.context.min, "max": compared.bucket.context.max},
-        "source": compared.source.name,
-        "steps": compared.source.steps,
-        "mean_batch": compared.source.batch,
-        "draft_tokens_per_draft": compared.source.drafted,
-        "planned_tokens": change.planned,
-        "measured_tokens": change.measured,
-        "change": {"value": change.share, "low": change.low, "high": change.high},
-        "detectable_change": change.detectable,
-        "verdict": compared.verdict.value,
-        "depths": [{"depth": d.depth, "planned": d.planned, "measured": d.measured} for d in compared.depths],
-        "regret": None
-        if regret is None
-        else {
-            "loss": regret.loss,
-            "kept_tokens_per_s": regret.kept_tokens_per_s,
-            "best_tokens_per_s": regret.best_tokens_per_s,
-            "best_nodes": regret.nodes,
-            "best_depth": regret.depth,
-        },
-    }

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json as json_format
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from treeopt.cli.options import Json, TargetModel
 
 if TYPE_CHECKING:
-    from treeopt.acceptance.trace import Trace
-    from treeopt.collect.job import CollectJob
     from treeopt.collect.parts import Collection
 
 
@@ -52,8 +46,11 @@ def collect(
 
     Run again after an interruption, it goes on with the documents that are missing.
     """
-    from treeopt.collect.job import CollectJob, PromptShard, run
+    from treeopt.cli import console
+    from treeopt.cli.progress import progress
+    from treeopt.collect.job import Collected, CollectJob, PromptShard, run
     from treeopt.collect.settings import CollectSettings
+    from treeopt.render.collect import report
 
     settings = CollectSettings(
         target=target,
@@ -74,72 +71,21 @@ def collect(
         shard=PromptShard.parse(shard),
         documents_per_part=documents_per_part,
     )
-    from treeopt.cli import console
-
     with job.start() as collection:
         console.notes(collection.set_aside)
         with console.if_interrupted(lambda: _kept(collection)):
-            with _progress(job.documents) as advance:
+            with progress("collected", job.documents, "documents", total=job.documents) as advance:
                 if ray is None:
-                    run(job, collection, advance=advance)
+                    run(job, collection, advance=lambda done: advance(done, done))
                 else:
                     from treeopt.collect.ray_pool import run_on_ray
 
-                    run_on_ray(job, collection, address=ray, workers=workers, advance=advance)
+                    run_on_ray(job, collection, address=ray, workers=workers, advance=lambda done: advance(done, done))
             trace = collection.finish()
-    _report(job, trace, json)
+    console.report(Collected(path=job.out, rows=trace, job=job), json, report)
+    console.wrote(job.out)
 
 
 def _kept(collection: Collection) -> str:
     done = len(collection.parts) - len(collection.missing())
     return f"{collection.folder} keeps {done} of {len(collection.parts)} parts; the same command goes on with the rest"
-
-
-def _report(job: CollectJob, trace: Trace, json: bool) -> None:
-    from treeopt.cli import console
-
-    summary = _summary(job, trace)
-    if json:
-        typer.echo(json_format.dumps(summary, indent=2))
-        return
-    console.result(f"{summary['documents']} documents, {summary['positions']} positions, depth {summary['depth']}")
-    # No text is as long as the deepest guesses where fewer tokens are written than guessed ahead.
-    rates = ", ".join("-" if rate is None else f"{rate:.3f}" for rate in summary["top_guess_right"])
-    console.result(f"top guess right at depth 1, 2, ...: {rates}")
-    console.wrote(job.out)
-
-
-def _summary(job: CollectJob, trace: Trace) -> dict[str, Any]:
-    from treeopt.acceptance.trace import PAST_END
-
-    known = (trace.rank != PAST_END).sum(axis=0)
-    right = (trace.rank == 0).sum(axis=0)
-    return {
-        "format": "treeopt.collect/1",
-        "trace": str(job.out),
-        "documents": trace.documents,
-        "positions": len(trace),
-        "depth": trace.depth,
-        "top_guess_right": [float(r / k) if k else None for r, k in zip(right, known, strict=True)],
-        "conditions": job.conditions.known(),
-    }
-
-
-@contextmanager
-def _progress(documents: int) -> Iterator[Callable[[int], None]]:
-    """On a terminal, a bar with the remaining time if the work takes longer than a second; elsewhere nothing."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("documents"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    task = progress.add_task("documents", total=documents)
-    timer = threading.Timer(1.0, progress.start)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield lambda done: progress.advance(task, done)
-    finally:
-        timer.cancel()
-        progress.stop()

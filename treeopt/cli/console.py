@@ -7,13 +7,16 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
+import typer
 from rich.console import Console, RenderableType
 
 from treeopt.answer import Level, Note
 
 _STYLES: Final = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "dim"}
+
+T = TypeVar("T")
 # Wide enough for every table: a pipe or a log has no width of its own to fold at.
 _PIPE_WIDTH = 160
 
@@ -23,6 +26,16 @@ def result(*parts: RenderableType) -> None:
     console = Console(highlight=False, width=width())
     for part in parts:
         console.print(part, soft_wrap=isinstance(part, str), markup=False)
+
+
+def report(value: T, json: bool, draw: Callable[[T, int], RenderableType]) -> None:
+    """Print an answer: its document as JSON, or as it is drawn at the width that there is."""
+    if not json:
+        result(draw(value, width()))
+        return
+    from treeopt.files.typed import json_text
+
+    typer.echo(json_text(value))
 
 
 def width() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -46,6 +47,15 @@ EvidenceKind = Annotated[
 ]
 DraftTokens = Annotated[
     int | None, typer.Option(help="K, for files that do not say how many tokens they drafted.", show_default=False)
+]
+
+Drafted = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DRAFT",
+        help="What each step drafted, where the file does not say it: chain:K, or a tree as sglang:3,4,16.",
+        show_default=False,
+    ),
 ]
 
 TargetModel = Annotated[str, typer.Option(help="Target: a directory, a .gguf file or a hub id.", metavar="DIR_OR_ID")]
@@ -98,3 +108,11 @@ def command_line() -> str:
         elif word != "--json" and not word.startswith(("--out=", "-o")):
             kept.append(word)
     return shlex.join(["treeopt", *kept])
+
+
+def refuse_given(context: typer.Context, names: Collection[str], why: str) -> None:
+    """Refuse options that were given although they would change nothing."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+            raise typer.BadParameter(why, param_hint=parameter.opts[0])

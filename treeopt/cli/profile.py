@@ -1,218 +1,162 @@
-"""`treeopt profile`: hardware profiles from measured kernel times."""
+"""`treeopt profile --out FILE`: time the kernels of a step on this device and fit a hardware profile to them."""
 
 from __future__ import annotations
 
-import json as json_format
-import math
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treeopt.cli import profile_measure, profile_steps
-from treeopt.cli.options import DRAFTERS, Json, command_line
+from treeopt.cli.fit import fit
+from treeopt.cli.options import Drafter, Json, Model, command_line
+from treeopt.cli.table import table
 from treeopt.planner.names import Names
-from treeopt.solve.problem import DEFAULT_CONTEXT
 
 if TYPE_CHECKING:
-    from treeopt.cost import Hardware
-    from treeopt.cost.fit.profile import FitRequest, FittedProfile
-
-# What only one of the two kinds of input is fitted with.
-_OF_ROWS: Final = (
-    *("select", "device", "datasheet", "memory_gb", "link_gb_s", "processors"),
-    *("engine", "numbers", "licence", "date"),
-)
-_OF_STEPS: Final = ("hardware", "model", "drafter", "context", "dtype", "tp", "capture_sizes")
+    from treeopt.profile.measure import Bench
+    from treeopt.profile.session import Schedule
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-app.callback(invoke_without_command=True)(profile_measure.measure)
-app.command("table")(profile_steps.table)
+app.command("table")(table)
+app.command("fit")(fit)
 
 
-_Rows = Annotated[
-    list[Path] | None,
-    typer.Option(metavar="FILE", help="Timing rows: .csv, .jsonl, .parquet; repeatable.", show_default=False),
-]
-_Steps = Annotated[
-    list[Path] | None,
-    typer.Option(metavar="FILE", help="Served step times, in place of --rows: .csv, benchmarks.", show_default=False),
-]
-_More = Annotated[
-    list[Path] | None, typer.Argument(metavar="[FILE]...", help="More files of the same kind.", show_default=False)
-]
-_Name = Annotated[
-    str | None, typer.Option(help="What --hardware will call it; the file's by default.", show_default=False)
-]
-_Datasheet = Annotated[
-    str | None,
-    typer.Option(metavar="NAME_OR_FILE", help="Memory and link from here; compared with.", show_default=False),
-]
-_Link = Annotated[
-    float | None, typer.Option(help="Bandwidth to the other GPUs, one direction, in GB/s.", show_default=False)
-]
-_Processors = Annotated[
-    int | None, typer.Option(min=1, help="Multiprocessors; tries the form with tiles too.", show_default=False)
-]
-_Engine = Annotated[
-    str | None, typer.Option(metavar="NAME-VERSION", help="If the rows do not say.", show_default=False)
-]
-_Date = Annotated[
-    datetime | None,
-    typer.Option(formats=["%Y-%m-%d"], metavar="YYYY-MM-DD", help="Today by default.", show_default=False),
-]
-_Captures = Annotated[
-    str | None, typer.Option(help="--steps: captured graphs, in tokens: 1,2,4,8.", show_default=False)
-]
-
-
-@app.command("fit")
-def fit(
-    ctx: typer.Context,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Write the profile here; its curves go beside it as .npz.")],
-    rows: _Rows = None,
-    steps: _Steps = None,
-    more: _More = None,
-    name: _Name = None,
-    select: Annotated[str, typer.Option(metavar="COLUMN=VALUE,...", help="Keep only such rows.")] = "",
-    device: Annotated[str | None, typer.Option(help="What the GPU is called.", show_default=False)] = None,
-    datasheet: _Datasheet = None,
-    memory_gb: Annotated[float | None, typer.Option(help="Memory of one GPU, in GB.", show_default=False)] = None,
-    link_gb_s: _Link = None,
-    processors: _Processors = None,
-    engine: _Engine = None,
-    numbers: Annotated[str, typer.Option("--from", help="Who measured, and where the rows are.")] = "own measurement",
-    licence: Annotated[str, typer.Option(help="Licence of the rows.")] = "own",
-    date: _Date = None,
-    hardware: Annotated[str, typer.Option(help="--steps: whose kernels, a shipped name or a file.")] = Names.hardware,
-    model: Annotated[str, typer.Option(help="--steps: the target that was served.")] = Names.model,
-    drafter: Annotated[str, typer.Option(help=f"--steps: its drafter: {DRAFTERS}")] = Names.drafter,
-    context: Annotated[int, typer.Option(min=0, help="--steps: committed tokens per request, L.")] = DEFAULT_CONTEXT,
-    dtype: Annotated[
-        str | None, typer.Option(help="--steps: weights; by default the model's own.", show_default=False)
+@app.callback(invoke_without_command=True)
+def profile(
+    context: typer.Context,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Write the profile here, its curves beside it as .npz.", show_default=False),
     ] = None,
-    tp: Annotated[int, typer.Option(help="--steps: tensor-parallel GPUs.")] = Names.tp,
-    capture_sizes: _Captures = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda; the GPU where there is one.", show_default=False)
+    ] = None,
+    model: Model = Names.model,
+    drafter: Drafter = Names.drafter,
+    tp: Annotated[int, typer.Option(min=1, help="Time one GPU's part of so many.")] = 1,
+    dtype: Annotated[
+        str | None, typer.Option(help="bf16, fp16 or fp32; bf16 on a GPU, fp32 on a processor.", show_default=False)
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(min=8, help="The largest B x N to time.")] = 512,
+    max_context: Annotated[int, typer.Option(min=512, help="The longest context to time.")] = 8192,
+    rows: Annotated[
+        Path | None, typer.Option(metavar="FILE.jsonl", help="Timing rows; beside --out.", show_default=False)
+    ] = None,
+    budget_s: Annotated[
+        float | None, typer.Option(min=1, help="Stop timing after so many seconds.", show_default=False)
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="With --device cpu: torch's threads.", show_default=False)
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count points and time; only the ceilings run.")] = False,
+    seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 0,
     json: Json = False,
 ) -> None:
-    """Fit every kind of kernel in the rows, judged on shapes left out, and write a hardware profile.
+    """Hardware profiles: time this device's kernels, or fit measured times.
 
-    With --steps: fit what an engine takes beyond its kernels, judged on batch sizes left out.
+    With --out FILE: time the kernels of a model's step on this device, each checked first, and fit a profile to them.
+    A run that was killed goes on from its rows.
     """
-    if bool(rows) == bool(steps):
-        raise typer.BadParameter("give either --rows FILE or --steps FILE", param_hint="--rows")
-    name = name or out.stem
-    if rows:
-        profile_steps.refuse_given(ctx, _OF_STEPS, "belongs to --steps, but --rows is given")
-        sheet = _sheet(datasheet)
-        request = _request(name, device, sheet, memory_gb, link_gb_s, processors, numbers, licence, date, engine)
-        _fit_rows([*rows, *(more or [])], select, request, out, json)
+    if context.invoked_subcommand is not None:
         return
-    profile_steps.refuse_given(ctx, _OF_ROWS, "belongs to --rows, but --steps is given")
-    served = profile_steps.served(hardware, model, drafter, dtype, tp, context, capture_sizes)
-    profile_steps.fit_steps([*(steps or []), *(more or [])], served, hardware=hardware, name=name, out=out, json=json)
-
-
-def _fit_rows(rows: list[Path], select: str, request: FitRequest, out: Path, json: bool) -> None:
+    if out is None and not dry_run:
+        raise typer.BadParameter("give --out FILE, or a command", param_hint="--out")
+    out = Path("profile.yaml") if out is None else out  # a dry run writes nothing
     from treeopt.cli import console
-    from treeopt.cost.fit.profile import fit_profile
-    from treeopt.cost.fit.tables import parse_selections
-    from treeopt.cost.hardware import check_profile_path, save_hardware
+    from treeopt.cost import load_model, parse_drafter
+    from treeopt.cost.formats import Dtype
+    from treeopt.files.shipped import locate
+    from treeopt.profile.device import find_device
+    from treeopt.profile.measure import Bench, Questions
+    from treeopt.profile.rows import RowFile
+
+    rows = rows or out.with_suffix(".rows.jsonl")
+    model_at = locate("models", model).path
+    _check(out, rows, model_at)
+    found = find_device(device, threads=threads)
+    questions = Questions(
+        model=load_model(model_at),
+        drafter=parse_drafter(drafter, load_model=lambda name: load_model(locate("models", name).path)),
+        dtype=Dtype(dtype or ("fp32" if found.kind == "cpu" else "bf16")),
+        tp=tp,
+        max_tokens=max_tokens,
+        max_context=max_context,
+    )
+    bench = Bench(
+        device=found, rows=RowFile(path=rows, device=found.key), questions=questions, seed=seed, keep=not dry_run
+    )
+    with console.if_interrupted(lambda: _kept(rows)):
+        schedule = _schedule(bench, budget_s)
+        if dry_run:
+            _dry_run(bench, schedule, json)
+            return
+        _time(bench, schedule, budget_s)
+        _finish(bench, out, json)
+
+
+def _check(out: Path, rows: Path, model: Path) -> None:
+    from treeopt.cost.hardware import check_profile_path
+    from treeopt.errors import InputError
+    from treeopt.files.writing import check_writable, refuse_overwriting
 
     check_profile_path(out)
-    selections = parse_selections(select)
-    with console.working("fitting"):
-        fitted = fit_profile(rows, selections, request)
-    written = save_hardware(out, fitted.hardware)
-    if json:
-        typer.echo(json_format.dumps(_document(fitted), indent=2))
-    else:
-        from treeopt.render.fits import fit_report
-
-        console.result(fit_report(fitted))
-    console.notes(fitted.warnings)
-    console.wrote(*written)
+    check_writable(rows, what="file of timing rows")
+    if rows.suffix != ".jsonl":
+        raise InputError(f"{rows}: timing rows go to a .jsonl file", hint="name it so")
+    refuse_overwriting(out, rows, model)
 
 
-def _sheet(name: str | None) -> Hardware | None:
-    from treeopt.cost import load_hardware
-    from treeopt.files.shipped import locate
-
-    return None if name is None else load_hardware(locate("hardware", name).path)
-
-
-def _request(
-    name: str,
-    device: str | None,
-    sheet: Hardware | None,
-    memory_gb: float | None,
-    link_gb_s: float | None,
-    processors: int | None,
-    numbers: str,
-    licence: str,
-    date: datetime | None,
-    engine: str | None,
-) -> FitRequest:
-    from treeopt.cost.fit.profile import FitRequest
-    from treeopt.errors import InputError
-
-    if sheet is None and (device is None or memory_gb is None or link_gb_s is None):
-        raise InputError(
-            "the rows do not say how much memory and which links the GPU has",
-            hint="give --datasheet NAME, or --device, --memory-gb and --link-gb-s",
-        )
-    for option, value in (("--memory-gb", memory_gb), ("--link-gb-s", link_gb_s)):
-        if value is not None and not 0.0 < value < math.inf:  # NaN too
-            raise InputError(f"{option} {value:g}", hint="give a number above 0")
-    sources = dict(sheet.sources) if sheet else {}
-    if memory_gb is not None:
-        sources["memory_bytes"] = "given"
-    if link_gb_s is not None:
-        sources["link_bandwidth_bytes_per_s"] = "given"
-    return FitRequest(
-        name=name,
-        device=device or (sheet.device if sheet else ""),
-        memory_bytes=memory_gb * 1e9 if memory_gb is not None else (sheet.memory_bytes if sheet else 0.0),
-        link_bandwidth_bytes_per_s=link_gb_s * 1e9
-        if link_gb_s is not None
-        else (sheet.link_bandwidth_bytes_per_s if sheet else 0.0),
-        sources={key: sources[key] for key in ("memory_bytes", "link_bandwidth_bytes_per_s") if key in sources},
-        sheet=sheet,
-        processors=processors,
-        numbers=numbers,
-        licence=licence,
-        date=(date or datetime.now(UTC)).date().isoformat(),
-        command=command_line(),
-        engine=engine,
+def _kept(rows: Path) -> str:
+    return (
+        f"{rows} keeps what was timed; the same command goes on from there"
+        if rows.exists()
+        else "nothing was timed yet"
     )
 
 
-def _document(fitted: FittedProfile) -> dict[str, Any]:
-    return {
-        "format": "treeopt.fit/1",
-        "name": fitted.hardware.name,
-        "engine": fitted.hardware.measurement.engine if fitted.hardware.measurement else None,
-        "families": [
-            {
-                "family": str(found.family),
-                "dtype": found.dtype,
-                "fit": found.fit.document(),
-                "tried": [
-                    {
-                        "form": str(trial.form),
-                        "share": str(trial.share),
-                        "reach": list(trial.reach),
-                        "mean": trial.mean,
-                        "median": trial.error.median,
-                        "p90": trial.error.p90,
-                        "rows": trial.rows,
-                    }
-                    for trial in found.trials
-                ],
-                "warnings": list(found.warnings),
-            }
-            for found in fitted.families
-        ],
-        "warnings": list(fitted.warnings),
-    }
+def _schedule(bench: Bench, budget_s: float | None) -> Schedule:
+    from treeopt.cli import console
+
+    with console.working("timing the device's ceilings"):
+        schedule = bench.schedule(budget_s)
+    done, of = len(schedule.points) - len(schedule.left), len(bench.points)
+    if done:
+        console.notes([f"{bench.rows.path} has {done} of these points already"])
+    if len(schedule.points) < of:
+        console.notes([f"the time allows about {len(schedule.points)} of {of} points, the coarsest of the grid"])
+    return schedule
+
+
+def _time(bench: Bench, schedule: Schedule, budget_s: float | None) -> None:
+    from treeopt.cli.progress import progress
+    from treeopt.profile.session import expected_s
+
+    with progress("timed", len(schedule.left), "points", total=schedule.seconds) as advance:
+        for timed in bench.run(schedule.left, budget_s=budget_s):
+            advance(expected_s(timed.point, bench.ceilings, bench.device.kind), 1)
+
+
+def _finish(bench: Bench, out: Path, json: bool) -> None:
+    from treeopt.cli import console
+    from treeopt.cost.hardware import save_hardware
+    from treeopt.profile.profile import profile_of
+    from treeopt.render.profile import report
+
+    with console.working("fitting"):
+        profiled = profile_of(bench, name=out.stem, command=command_line(), noise=bench.noise())
+    written = save_hardware(out, profiled.fitted.hardware)
+    console.report(profiled, json, report)
+    console.notes(profiled.notes)
+    console.wrote(*written, bench.rows.path)
+
+
+def _dry_run(bench: Bench, schedule: Schedule, json: bool) -> None:
+    from treeopt.cli import console
+    from treeopt.profile.profile import DryRun
+    from treeopt.profile.session import expected_s
+    from treeopt.render.profile import dry_run
+
+    seconds = [expected_s(point, bench.ceilings, bench.device.kind) for point in schedule.left]
+    found = DryRun(device=bench.device.key, ceilings=bench.ceilings, points=list(schedule.left), seconds=seconds)
+    console.report(found, json, dry_run)
+    console.notes(bench.notes())

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from treeopt.cli.collect import collect
-from treeopt.cli.options import DraftTokens, EvidenceKind, Json, Out
+from treeopt.cli.options import Drafted, DraftTokens, EvidenceKind, Json, Out
 
 if TYPE_CHECKING:
     from treeopt.acceptance.importers import Imported
     from treeopt.acceptance.profile import RankProfile
+    from treeopt.draft_family import Draft
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Rank profiles: collect, import, show, merge.")
 
@@ -21,10 +22,12 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Rank profil
 @app.command("import")
 def import_(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Files of one kind; two scrapes are subtracted.")
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Files of one kind, - for standard input; two scrapes are subtracted."),
     ],
     kind: EvidenceKind = None,
     draft_tokens: DraftTokens = None,
+    drafted: Drafted = None,
     source: Annotated[
         str | None, typer.Option(help="Which source to write, where a file holds several.", show_default=False)
     ] = None,
@@ -39,7 +42,7 @@ def import_(
     from treeopt.files.writing import write_atomically
 
     with console.working("reading"):
-        imported = read_evidence(files, kind, draft_tokens)
+        imported = read_evidence(files, kind, draft_tokens, drafted=_drafted(drafted))
     if out is not None:
         chosen = _chosen(imported, source)
         write_atomically(out, dump_yaml(profile_document(chosen)), what="rank profile")
@@ -126,6 +129,16 @@ def merge(
 
 
 app.command("collect")(collect)
+
+
+def _drafted(text: str | None) -> Draft | None:
+    from treeopt.engines.importing import parse_spec
+    from treeopt.errors import InputError
+
+    spec = None if text is None else parse_spec(text)
+    if text is None or spec is not None:
+        return None if spec is None else spec.at(1)
+    raise InputError(f"'{text}' is no draft", hint="write chain:K, or SGLang's numbers as sglang:STEPS,TOPK,TOKENS")
 
 
 def _chosen(imported: Imported, name: str | None) -> RankProfile:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from treeopt.acceptance.profile import Conditions
+from treeopt.acceptance.trace import PAST_END, Trace
 from treeopt.collect.drafters import check_pair
 from treeopt.collect.encoder import Encoder
 from treeopt.collect.parts import Collection, JobPart, documents_in
@@ -122,6 +123,50 @@ class CollectJob:
             "shard": f"{self.shard.index}/{self.shard.count}",
             "documents_per_part": self.documents_per_part,
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collected:
+    """A trace that is written, as its command reports it."""
+
+    FORMAT: ClassVar = "treeopt.collect/1"
+    WRITTEN: ClassVar = ("trace", "documents", "positions", "depth", "top_guess_right", "conditions")
+
+    path: Path
+    rows: Trace
+    job: CollectJob
+
+    @property
+    def trace(self) -> str:
+        """Where it is."""
+        return str(self.path)
+
+    @property
+    def documents(self) -> int:
+        """How many texts it holds."""
+        return self.rows.documents
+
+    @property
+    def positions(self) -> int:
+        """T, how many drafts."""
+        return len(self.rows)
+
+    @property
+    def depth(self) -> int:
+        """D, the tokens that each guesses ahead."""
+        return self.rows.depth
+
+    @property
+    def top_guess_right(self) -> list[float | None]:
+        """The share by depth; None where every text had ended."""
+        known = (self.rows.rank != PAST_END).sum(axis=0)
+        right = (self.rows.rank == 0).sum(axis=0)
+        return [float(r / k) if k else None for r, k in zip(right, known, strict=True)]
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """What the trace says about itself."""
+        return self.job.conditions.known()
 
 
 def run(job: CollectJob, collection: Collection, *, advance: Advance) -> None:

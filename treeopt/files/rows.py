@@ -106,3 +106,20 @@ class ParquetRows:
         except (require("pyarrow", extra="arrow").ArrowException, OSError, ValueError, OverflowError) as error:
             reason = str(error).partition("\n")[0]
             raise FileFormatError(f"{self._name}: cannot be read as Parquet: {reason}", hint="write it anew") from error
+
+
+def table_rows(file: SourceFile) -> Iterator[tuple[Line, list[str]]]:
+    """The rows of tables in a text: Markdown with bars, CSV or tabs, whatever stands between them left out.
+
+    Raises:
+        FileFormatError: a line that is too long for a text file.
+    """
+    for line in file.lines():
+        text = line.text.strip()
+        delimiter = next((d for d in "|\t;," if d in text), None)
+        if delimiter is None or set(text) <= set("|:-+= "):
+            continue
+        text = text.strip("|") if delimiter == "|" else text
+        cells = [cell.strip().strip('"') for cell in text.split(delimiter)]
+        if len(cells) > 1:
+            yield line, cells

@@ -74,13 +74,15 @@ def write(value: Any) -> Any:
     if isinstance(value, bool | int | str | None):
         return value.value if isinstance(value, enum.Enum) else value
     if isinstance(value, float):
-        return float(f"{value:.6g}")
+        return float(f"{value:.6g}") if math.isfinite(value) else None
     if isinstance(value, DraftTree):
         return [list(path) for path in value.paths]
     if isinstance(value, np.ndarray | np.generic):
         return write(value.tolist())
     if isinstance(value, Mapping):
         return {str(key): write(v) for key, v in value.items()}
+    if hasattr(value, "document") and not hasattr(type(value), "WRITTEN"):  # it writes itself
+        return write(value.document())
     if dataclasses.is_dataclass(value) or hasattr(value, "_fields"):
         kind = type(value)
         head = {"format": kind.FORMAT} if hasattr(kind, "FORMAT") else {}
@@ -90,12 +92,12 @@ def write(value: Any) -> Any:
 
 def _written(value: Any, layout: Iterable[str | Group]) -> dict[str, Any]:
     kind: Any = type(value)
-    fields, found = fields_of(kind), dict[str, Any]()
+    found = dict[str, Any]()
     for key in layout:
         if isinstance(key, Group):
             found[key.name] = _written(value, key.keys)
         else:
-            found[key] = write(getattr(value, fields[key].attribute if key in fields else key))
+            found[key] = write(getattr(value, key if hasattr(value, key) else fields_of(kind)[key].attribute))
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from treeopt.cost.formats import Dtype
 from treeopt.cost.kernels.attention import GroupedAttention
@@ -40,6 +40,10 @@ class Point:
     sizes: tuple[tuple[str, int], ...]
     traffic_bytes: int
     flops: int
+
+    def document(self) -> dict[str, Any]:
+        """As timing rows name it."""
+        return {"operator": self.operator, "dtype": str(self.dtype), **dict(self.sizes)}
 
     def size(self, name: str) -> int:
         """One of its sizes."""

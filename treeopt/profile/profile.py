@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 
+from treeopt.cost.fit.choose import FittedFamily
 from treeopt.cost.fit.profile import FitRequest, FittedProfile, fit_profile
 from treeopt.cost.hardware import Hardware
 from treeopt.errors import InputError
 from treeopt.profile.measure import Bench, PointTime
-from treeopt.profile.points import COMPACTION, Ceilings
+from treeopt.profile.points import COMPACTION, Ceilings, Point
 
 # No link is timed; what prices messages until all-reduce rows are added is this.
 _PCIE_BYTES_PER_S: Final = 64e9
@@ -36,14 +38,74 @@ class CompactionPrice(NamedTuple):
     worst: float
 
 
-class Profiled(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class DryRun:
+    """What a run would time: the points that are left, and the seconds that each is expected to take."""
+
+    FORMAT: ClassVar = "treeopt.profile-dry-run/1"
+    WRITTEN: ClassVar = ("device", "ceilings", "points", "floors_s", "expected_s")
+
+    device: str
+    ceilings: Ceilings
+    points: list[Point]
+    seconds: list[float]
+
+    @property
+    def floors_s(self) -> list[float]:
+        """The least time of each point."""
+        return [point.floor_s(self.ceilings) for point in self.points]
+
+    @property
+    def expected_s(self) -> float:
+        """Of all together."""
+        return sum(self.seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profiled:
     """A measured profile and the evidence behind it."""
+
+    FORMAT: ClassVar = "treeopt.profile/2"
+    WRITTEN: ClassVar = (
+        *("name", "device", "engine", "ceilings", "noise"),
+        *("families", "over_floor", "compaction_over_price", "times", "notes"),
+    )
 
     fitted: FittedProfile
     ceilings: Ceilings
     times: list[PointTime]
     noise: float | None
     notes: list[str]
+
+    @property
+    def name(self) -> str:
+        """The profile's."""
+        return self.fitted.name
+
+    @property
+    def device(self) -> str:
+        """What was timed."""
+        return self.fitted.hardware.device
+
+    @property
+    def engine(self) -> str | None:
+        """The libraries whose kernels were timed."""
+        return self.fitted.engine
+
+    @property
+    def families(self) -> tuple[FittedFamily, ...]:
+        """The fits."""
+        return self.fitted.families
+
+    @property
+    def over_floor(self) -> list[OverFloor]:
+        """How far the points are above their floors, by operator."""
+        return over_floor(self.times)
+
+    @property
+    def compaction_over_price(self) -> CompactionPrice | None:
+        """Compaction beside what the profile prices it at."""
+        return compaction_price(self.fitted.hardware, self.times)
 
 
 def profile_of(bench: Bench, *, name: str, command: str, noise: float | None) -> Profiled:

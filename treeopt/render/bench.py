@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from treeopt.answer import Estimate
@@ -15,7 +15,13 @@ from treeopt.render.text import Column, estimate, gain, ms, rate, tables
 _WORDS = {Verdict.BETTER: "faster", Verdict.TIE: "as fast", Verdict.WORSE: "slower"}
 
 
-def bench_heading(found: BenchResult) -> Text:
+def report(found: BenchResult, width: int) -> RenderableType:
+    """Predicted beside measured: every way, where the difference comes from, and what became of the promises."""
+    cells, residuals = cell_table(found, width), residual_table(found, width)
+    return Group(_heading(found), Text(), cells, Text(), residuals, Text(), promise_lines(found))
+
+
+def _heading(found: BenchResult) -> Text:
     """What ran and what predicted it, in two lines."""
     said = dict(found.setting)
     text = Text()

@@ -11,9 +11,7 @@ from dataclasses import dataclass, replace
 
 from treeopt.acceptance.intervals import Interval, counted_interval, interval_of
 from treeopt.acceptance.model import PathModel, path_probabilities
-from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.starts import settled_model
-from treeopt.acceptance.table import DepthRanks
 from treeopt.acceptance.traffic import Traffic
 from treeopt.cost.step_cost import StepCost
 from treeopt.draft_family import Chains, Draft, DynamicTrees
@@ -240,9 +238,8 @@ def _tokens_interval(choice: Choice, evidence: Traffic, seed: int) -> Interval |
         return Interval(1.0, 1.0)
     if evidence.can_be_replayed:
         return interval_of(evidence.drawn_tokens(choice.draft, seed), evidence.documents)
-    counts = evidence.parts[0].profile.evidence
-    if len(evidence.parts) == 1 and isinstance(counts, DepthRanks | PathCounts):
-        return counted_interval(counts, choice.tree, seed=seed)
+    if len(evidence.parts) == 1:
+        return counted_interval(evidence.parts[0].profile.evidence, choice.tree, seed=seed)
     return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -35,6 +35,8 @@ class Check:
     allowed: float
     cases: int
     where: str
+
+    WRITTEN: ClassVar = ("name", "worst", "allowed", "cases", "where", "passed")
 
     @property
     def passed(self) -> bool:

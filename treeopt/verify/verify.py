@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 import numpy as np
 
@@ -75,6 +75,8 @@ class VerifySettings:
 class TreeReport:
     """The checks of one tree; `where` names the buckets that share it."""
 
+    WRITTEN: ClassVar = ("where", "nodes", "depth", "checks")
+
     where: str
     nodes: int
     depth: int
@@ -91,6 +93,12 @@ class VerificationReport:
         libraries: names and versions.
     """
 
+    FORMAT: ClassVar = "treeopt.verification/1"
+    WRITTEN: ClassVar = (
+        *("passed", "rule", "exact", "model", "dtype", "device", "attention", "libraries"),
+        *("context", "trees"),
+    )
+
     rule: str | None
     exact: bool
     model: str
@@ -100,6 +108,12 @@ class VerificationReport:
     libraries: tuple[str, ...]
     context: int
     trees: tuple[TreeReport, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader must know."""
+        law = f"{self.rule}: what is checked is the step; the output does not follow the target's law"
+        return () if self.exact else (law,)
 
     @property
     def passed(self) -> bool:
@@ -115,12 +129,24 @@ class Diagnosis:
     `nodes` are the plan's, of a dynamic tree those of the step.
     """
 
+    FORMAT: ClassVar = "treeopt.diagnosis/2"
+    WRITTEN: ClassVar = ("where", "nodes", "contents", "unchecked", "remarks", "differences")
+
     where: str
     nodes: int
     contents: tuple[str, ...]
     unchecked: tuple[Unchecked, ...]
     differences: tuple[Difference, ...]
     remarks: tuple[str, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What could not be checked, and the remarks."""
+        needs = [
+            f"'{key}' was not fully checked: that needs {' and '.join(others)} in the dump too"
+            for key, others in self.unchecked
+        ]
+        return (*needs, *self.remarks)
 
 
 def verify_plan(

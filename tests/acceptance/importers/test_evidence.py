@@ -92,7 +92,7 @@ def test_three_scrapes_cannot_be_subtracted(refusal) -> None:
 
 @pytest.mark.parametrize("kind", [name for name in KINDS if name != "mean"])
 def test_a_forced_kind_says_what_it_missed(refusal, kind: str) -> None:
-    assert re.search(r"no .* found|expected a mapping|not a .pt file", str(refusal('{"x": 1}', kind=kind)))
+    assert re.search(r"no .* found|expected a table|not a .pt file", str(refusal('{"x": 1}', kind=kind)))
 
 
 def test_words_deep_in_a_log_and_across_chunks_are_found(read, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,9 @@ SAMPLES: dict[str, bytes] = {
             }
         ),
         "specforge": json.dumps({"mtbench": [{"steps": 3, "topk": 1, "metrics": [{"accept_length": 1.8}]}]}),
+        "llamacpp-simple": "n_draft   = 5\nn_predict = 13\nn_drafted = 20\nn_accept  = 9\naccept    = 45.000%\n",
         "golden-al": "# value = golden AL\nm:\n  thinking_on: {1: 1.78, 2: 2.38}\n",
+        "table": "| task | K | accept len |\n|---|---|---|\n| code | 3 | 2.5/0.1 |\n| chat | 3 | 1.9/0.2 |\n",
         "mean": "mean accepted length 2.3, K=5\n",
     }.items()
 }

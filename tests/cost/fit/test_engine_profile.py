@@ -46,7 +46,7 @@ def test_a_pass_is_charged_as_the_step_model_charges_it(drafter: Drafter, served
     assert engine.draft_pass_s == pytest.approx(3e-4 if alone else 0.0, rel=1e-5, abs=1e-9)
     assert engine.speculative_step_s == pytest.approx(4e-4 if alone else 7e-4, rel=1e-5)
     assert engine.step_s == pytest.approx(1e-3, rel=1e-5)
-    assert any("draft_pass_s stays 0" in finding for finding in fitted.findings) != alone
+    assert any("draft_pass_s stays 0" in finding for finding in fitted.warnings) != alone
 
 
 def test_what_runs_no_pass_is_charged_none(served, tmp_path: Path) -> None:

@@ -105,14 +105,14 @@ def test_a_step_is_held_against_the_median_plain_step(read, order: tuple[float, 
     plain = [{"max_concurrency": 1, "output_throughput": 1e3 / ms} for ms in order]
     drafts = {"spec_decode_num_drafts": 10, "spec_decode_draft_tokens": 30, "spec_decode_accepted_tokens": 15}
     found = payoffs(read([*plain, {"max_concurrency": 1, "output_throughput": 2.5e3 / 13.8, **drafts}]))
-    assert [p.break_even_tokens for p in found] == pytest.approx([13.8 / 6.9])
+    assert [p.break_even_length for p in found] == pytest.approx([13.8 / 6.9])
 
 
 @needs_shared
 def test_break_even_of_specforge_339_is_reproduced() -> None:
     """Steps in file order: 2.59 2.83 2.13 2.92 3.14 4.01 at batch 1; none of them accepts that much."""
     found = payoffs(read_file(INPUTS / "specforge_bench_eagle3_results.json"))
-    assert [round(p.break_even_tokens, 2) for p in found] == [2.59, 2.83, 2.13, 2.92, 3.14, 4.01, 2.35, 3.01]
+    assert [round(p.break_even_length, 2) for p in found] == [2.59, 2.83, 2.13, 2.92, 3.14, 4.01, 2.35, 3.01]
     assert [p.step.tokens_per_step for p in found] == [1.86, 2.2, 1.99, 2.52, 2.42, 3.2, 1.86, 2.27]
     assert not any(p.pays for p in found)
     # Its own speedups, by tokens/s.

@@ -54,6 +54,7 @@ class DraftCounts:
         by_mean: K is what drafts had on average, rounded up, however many positions are listed.
         cut: the file ends in it: what contradicts itself was cut off.
         topk: guesses for each node of a tree; 1 for a chain.
+        assumed_chain: the engine drafts trees too, and the report does not say which it was.
         output: tokens that the text has, where tokens past its end would be counted as accepted.
         at: where `length` and `rate` stand, if not at `place`.
         label: what tells it from other reports of the file.
@@ -75,6 +76,7 @@ class DraftCounts:
     by_mean: bool = False
     cut: bool = False
     topk: int | None = None
+    assumed_chain: bool = False
     output: int | None = None
     at: Mapping[str, Place] = field(default_factory=dict)
     label: str = ""
@@ -192,6 +194,11 @@ def chain_reading(
 ) -> Reading:
     """The source that these chains are, with warnings where not all drafts were K long, or not all steps had one."""
     chains = chains.trimmed()
+    if job.tree is not None:
+        length, drafts = chains.mean_accepted_length, chains.drafts
+        return job.mean_reading(
+            job.file, length, None, drafts=drafts, accepted=chains.accepted_tokens, conditions=conditions, label=label
+        )
     source = job.source(chains.evidence, label=label, tally=chains.tally, conditions=conditions, note=note)
     warnings, name = [], source.profile.name
     full = chains.drafts * chains.draft_tokens
@@ -233,7 +240,13 @@ def counts_reading(job: ImportJob, report: DraftCounts) -> Reading:
         length = None if report.length is None else report.length.value
         unknown = _UNKNOWN if (report.topk or 1) == 1 else _TREE.format(report.topk)
         return job.mean_reading(
-            report.place, length, report.draft_tokens, conditions=report.conditions, label=label, unknown=unknown
+            report.place,
+            length,
+            report.draft_tokens,
+            conditions=report.conditions,
+            label=label,
+            assumed_chain=report.assumed_chain,
+            unknown=unknown,
         )
     if chains.is_mixed:
         return Reading(unplanned=(mixed_lengths(job, label, chains),))

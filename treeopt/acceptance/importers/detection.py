@@ -7,6 +7,7 @@ import zipfile
 from typing import Final
 
 from treeopt.acceptance.importers.kinds import KINDS, ImportKind
+from treeopt.acceptance.importers.length_tables import K_TO_LENGTH, LENGTH_COLUMN
 from treeopt.acceptance.importers.summary import MEAN_PHRASE
 from treeopt.errors import InputError
 from treeopt.files.evidence_lines import SourceFile
@@ -47,15 +48,23 @@ def detected(file: SourceFile) -> ImportKind | None:
         raise file.error("the file is empty", hint="give the file that the engine wrote")
     if binary := _binary_kind(file, head):
         return binary
-    window = b""
+    window, by_phrase = b"", None
     for chunk in itertools.chain([head], chunks):
         # Words may straddle two chunks, and a kind that comes first may have its words just behind another's.
         window = window[-_HEAD_BYTES:] + chunk
         if _kind_of(window) and (found := _kind_of(window + next(chunks, b""))):
             return found
-    if MEAN_PHRASE.search(head.decode(errors="replace")):
+        by_phrase = by_phrase or _told_by_phrase(window.decode(errors="replace"))
+    return by_phrase
+
+
+def _told_by_phrase(text: str) -> ImportKind | None:
+    """What people write: a table with the column, a mapping from K to a mean, or a sentence with one."""
+    if LENGTH_COLUMN.search(text):
+        return KINDS["table"]
+    if MEAN_PHRASE.search(text):
         return KINDS["mean"]
-    return None
+    return KINDS["golden-al"] if len(K_TO_LENGTH.findall(text)) > 1 else None
 
 
 def _kind_of(window: bytes) -> ImportKind | None:

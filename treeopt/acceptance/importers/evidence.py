@@ -11,16 +11,22 @@ from treeopt.acceptance.importers.detection import detect
 from treeopt.acceptance.importers.kinds import KINDS, ImportKind
 from treeopt.acceptance.importers.reading import Imported, ImportedSource, ImportJob, Reading
 from treeopt.acceptance.position import MAX_DRAFT_TOKENS
+from treeopt.draft_family import DynamicTree
 from treeopt.errors import FileFormatError, InputError, UnknownNameError
 from treeopt.files.evidence_lines import SourceFile
+from treeopt.tree import DraftTree
 
 
 def read_evidence(
-    paths: Sequence[Path | SourceFile], kind: str | None = None, draft_tokens: int | None = None
+    paths: Sequence[Path | SourceFile],
+    kind: str | None = None,
+    draft_tokens: int | None = None,
+    drafted: DraftTree | DynamicTree | None = None,
 ) -> Imported:
     """Read files of one kind; two scrapes of a server are subtracted, other files stand side by side.
 
-    `kind` forces one of `KINDS`; `draft_tokens` is K, for files that do not say how many tokens they drafted.
+    `kind` forces one of `KINDS`; `drafted` is what each step drafted, for files that do not say it: a chain or a
+    dynamic tree; `draft_tokens` is K, short for a chain.
 
     Raises:
         InputError: a file cannot be read, is of no known kind, or contradicts itself (with file, line and numbers).
@@ -30,9 +36,12 @@ def read_evidence(
         raise InputError("no file given", hint=f"kinds: {', '.join(KINDS)}")
     if draft_tokens is not None and not 1 <= draft_tokens <= MAX_DRAFT_TOKENS:
         raise InputError(f"{draft_tokens} draft tokens", hint=f"expected 1 to {MAX_DRAFT_TOKENS}")
+    if draft_tokens is not None and drafted is not None:
+        raise InputError("what was drafted is told twice", hint="give --drafted or --draft-tokens")
+    drafted = drafted if draft_tokens is None else DynamicTree(draft_tokens, 1, draft_tokens + 1)
     found = _kind(files, kind)
     reading = Reading()
-    for job in _jobs(files, found, draft_tokens):
+    for job in _jobs(files, found, drafted):
         reading += _read(found, job)
     return Imported(
         kind=found.name,
@@ -57,12 +66,12 @@ def _kind(files: Sequence[SourceFile], name: str | None) -> ImportKind:
     return kinds[0]
 
 
-def _jobs(files: Sequence[SourceFile], kind: ImportKind, draft_tokens: int | None) -> list[ImportJob]:
+def _jobs(files: Sequence[SourceFile], kind: ImportKind, drafted: DraftTree | DynamicTree | None) -> list[ImportJob]:
     if not kind.subtracts or len(files) == 1:
-        return [ImportJob(file=file, draft_tokens=draft_tokens) for file in files]
+        return [ImportJob(file=file, drafted=drafted) for file in files]
     if len(files) > 2:
         raise InputError(f"{len(files)} scrapes", hint="give one, or two to subtract the first from the second")
-    return [ImportJob(file=files[1], earlier=files[0], draft_tokens=draft_tokens)]
+    return [ImportJob(file=files[1], earlier=files[0], drafted=drafted)]
 
 
 def _read(kind: ImportKind, job: ImportJob) -> Reading:

@@ -68,6 +68,7 @@ class _Found:
             rates=rates,
             histogram=self._histogram(),
             topk=topk,
+            assumed_chain=self.format.assumes_chains and topk is None,
             at=places,
             label=self._label(),
             conditions=self._conditions(),

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from treeopt.acceptance.importers.eagle import read_eagle_alpha, read_eagle_answers
-from treeopt.acceptance.importers.golden_al import read_golden_al
 from treeopt.acceptance.importers.json_reports import JsonFormat
+from treeopt.acceptance.importers.length_tables import read_k_table, read_length_table
 from treeopt.acceptance.importers.llamacpp import read_llamacpp
 from treeopt.acceptance.importers.medusa import read_medusa_csv, read_medusa_topk
 from treeopt.acceptance.importers.medusa_pt import read_medusa_pt
@@ -301,7 +301,23 @@ _KINDS: Final = (
         ),
         runs=True,
     ),
-    _kind("golden-al", "InferenceX golden AL table", "value = golden AL|thinking_on:", read_golden_al),
-    _kind("mean", "a bare mean accepted length", "", read_summary),
+    _counters(
+        "llamacpp-simple",  # examples/speculative-simple
+        "llama.cpp speculative-simple",
+        "n_drafted = |n_drafted   = ",
+        TextFormat(
+            fields={
+                "draft_tokens": r"^\s*n_draft\s*=",
+                "emitted": r"^\s*n_predict\s*=",
+                "drafted": r"^\s*n_drafted\s*=",
+                "accepted": r"^\s*n_accept\s*=",
+                "percent": r"^\s*accept\s*=",
+            }
+        ),
+        runs=True,
+    ),
+    _kind("golden-al", "a mean accepted length for each K", "value = golden AL|thinking_on:", read_k_table),
+    _kind("table", "a table with a column of accepted lengths", "", read_length_table),
+    _kind("mean", "a mean accepted length", "", read_summary),
 )
 KINDS: Final[dict[str, ImportKind]] = {kind.name: kind for kind in _KINDS}

@@ -12,7 +12,9 @@ from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.position import MeanLength
 from treeopt.acceptance.profile import Conditions, RankEvidence, RankProfile
 from treeopt.acceptance.table import DepthRanks
+from treeopt.draft_family import DynamicTree, chain_length
 from treeopt.files.evidence_lines import Place, SourceFile
+from treeopt.tree import DraftTree
 
 SERVED: Final = Conditions(sampling="draft-starts")  # a server counts where its drafts start
 CHAIN_ASSUMED: Final = (
@@ -20,6 +22,8 @@ CHAIN_ASSUMED: Final = (
 )
 TREE_UNKNOWN: Final = "the file does not say which tree was verified: give K if it was a chain of K drafts"
 _NAME_CHARS: Final = 120
+_LONG: Final = 8  # draft tokens from which on an assumed chain must accept its share
+_WASTED: Final = 4.0
 _COLLECT: Final = "`treeopt ranks collect` records the other guesses"
 
 
@@ -119,11 +123,21 @@ class Imported:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportJob:
-    """What an importer is asked to read: a file, the scrape to subtract from it, and K where the file lacks it."""
+    """What an importer is asked to read: a file, the scrape to subtract from it, what was drafted if that is told."""
 
     file: SourceFile
     earlier: SourceFile | None = None
-    draft_tokens: int | None = None
+    drafted: DraftTree | DynamicTree | None = None
+
+    @property
+    def draft_tokens(self) -> int | None:
+        """K of the chain that was drafted, where that is told."""
+        return None if self.drafted is None else chain_length(self.drafted)
+
+    @property
+    def tree(self) -> DynamicTree | None:
+        """The dynamic tree that was drafted, where that is told."""
+        return self.drafted if isinstance(self.drafted, DynamicTree) and self.draft_tokens is None else None
 
     def source(
         self,
@@ -159,16 +173,21 @@ class ImportJob:
         conditions: Conditions = SERVED,
         label: str = "",
         note: str = "",
+        assumed_chain: bool = False,
         unknown: str = "the number of drafts is not known: add `draft tokens: K` to the file, or give it",
     ) -> Reading:
         """Mean evidence of chains of K, as it is given or stated; a mean that nothing can be planned from without K."""
         if length is None:
             raise place.error("neither counts, nor rates, nor a mean", hint="give the whole report")
         K = self.draft_tokens or draft_tokens
+        if self.tree is not None:
+            K, note = self.tree.num_draft_tokens - 1, f"of the tree {_words(self.tree)}"
+        elif assumed_chain and self.draft_tokens is None and K is not None:
+            check_likely(place, length, K)
         if K is None:
             unplanned = Unplanned(name=self.name(label), mean_accepted_length=length, reason=unknown)
             return Reading(unplanned=(unplanned,))
-        evidence = MeanLength(mean_accepted_length=length, draft_tokens=K, drafts=drafts)
+        evidence = MeanLength(mean_accepted_length=length, draft_tokens=K, drafts=drafts, tree=self.tree)
         tally = Tally(draft_tokens=K, drafts=drafts, accepted_tokens=accepted, mean_accepted_length=length)
         return Reading(sources=(self.source(evidence, label=label, tally=tally, conditions=conditions, note=note),))
 
@@ -187,6 +206,24 @@ class ImportJob:
         return re.sub(r"[^\w.]+", "-", words).strip("-")[:_NAME_CHARS]
 
 
+def _words(tree: DynamicTree) -> str:
+    return f"sglang:{tree.num_steps},{tree.topk},{tree.num_draft_tokens}"
+
+
+def check_likely(place: Place, length: float, draft_tokens: int) -> None:
+    """A chain is no longer than is worth drafting: where far more was drafted than accepted, it was a tree.
+
+    Raises:
+        FileFormatError: the chain that a file is taken for is that long.
+    """
+    if draft_tokens >= _LONG and length - 1.0 < draft_tokens / _WASTED:
+        raise place.error(
+            f"{draft_tokens} tokens drafted per step and a length of {length:.4g}: a tree was drafted, not a chain",
+            hint=f"say what was drafted: --drafted sglang:STEPS,TOPK,{draft_tokens + 1} "
+            f"(or --drafted chain:{draft_tokens} if it was one)",
+        )
+
+
 def supports(evidence: RankEvidence) -> str:
     """What can be planned from one evidence, in a sentence."""
     if isinstance(evidence, PathCounts):
@@ -194,10 +231,14 @@ def supports(evidence: RankEvidence) -> str:
     if isinstance(evidence, DepthRanks) and evidence.rates.shape[1] > 1:
         depth, ranks = evidence.rates.shape
         return f"trees up to {depth} deep with {ranks} guesses per node, taking the depths as independent"
+    if isinstance(evidence, MeanLength) and evidence.tree is not None:
+        return f"the length of {_words(evidence.tree)}; other drafts by a guess (its interval says): {_COLLECT}"
     if isinstance(evidence, MeanLength):
-        return (
-            f"chains up to {evidence.draft_tokens} deep, taking every draft as equally likely to be accepted, "
-            f"never widths: {_COLLECT}"
+        guess = (
+            ""
+            if evidence.draft_tokens == 1
+            else ", shorter ones by a guess of how acceptance falls (its interval says)"
         )
+        return f"chains up to {evidence.draft_tokens} deep{guess}, never widths: {_COLLECT}"
     depth = len(evidence.rates) if isinstance(evidence, DepthRanks) else len(evidence.survival)
     return f"chains up to {depth} deep, never widths: only the first guess was counted, {_COLLECT}"

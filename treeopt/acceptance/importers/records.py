@@ -23,7 +23,7 @@ from treeopt.acceptance.importers.counters import (
     mixed_lengths,
     rates_reading,
 )
-from treeopt.acceptance.importers.reading import SERVED, ImportJob, Reading
+from treeopt.acceptance.importers.reading import SERVED, ImportJob, Reading, check_likely
 from treeopt.errors import FileFormatError
 from treeopt.files.evidence_lines import require
 
@@ -87,6 +87,8 @@ def added_up(
             if chains is None:
                 bare.add(part)
             else:
+                if part.assumed_chain and job.drafted is None:
+                    check_likely(part.place, chains.mean_accepted_length, chains.draft_tokens)
                 (mixed if chains.is_mixed else counts).add(chains)
     require(CUT in warnings or idle + len(counts) + len(mixed) + bare.reports > 0, job.file, wanted)
     unplanned = tuple(mixed_lengths(job, f"{label} mixed", chains) for chains in mixed.as_longest())

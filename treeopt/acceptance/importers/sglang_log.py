@@ -32,18 +32,22 @@ def read_sglang_log(job: ImportJob) -> Reading:
         log.add(line)
     every = log.rated.plus(log.unrated)
     require(every.lines > 0, job.file, "`Decode batch` line with `accept len`")
+    if job.tree is not None:
+        return job.mean_reading(job.file, every.mean, None, note=_spread(every))
     if log.topk is not None and log.topk > 1:
         return Reading(unplanned=(_unplanned(job, every, f"speculative_eagle_topk {log.topk} is a tree's mean"),))
     warnings = () if log.topk else (CHAIN_ASSUMED,)
     known = job.draft_tokens or log.stated_length
     if known is not None:
-        found = job.mean_reading(job.file, every.mean, known, note=_spread(every))
+        found = job.mean_reading(job.file, every.mean, known, note=_spread(every), assumed_chain=log.topk is None)
         return found + Reading(warnings=warnings)
     lengths = log.by_length()
     found = Reading()
     for K, average in sorted(lengths.items()):
         label = f"k{K}" if len(lengths) > 1 else ""
-        found += job.mean_reading(job.file, average.mean, K, label=label, note=_spread(average))
+        found += job.mean_reading(
+            job.file, average.mean, K, label=label, note=_spread(average), assumed_chain=log.topk is None
+        )
     unplanned = tuple(
         _unplanned(job, average, reason)
         for average, reason in (

@@ -23,7 +23,7 @@ LENGTH: Final = (
     r"(?:\b(?:mean |average |avg\.? )?accept\w*[ _]?(?:length|len)\b|\b(?:mean|average|avg) accept\w* tokens\b"
     r"|\[AL\] AVERAGE\b|\bAL(?=\s*[:=])|\btau(?=\s*[:=])|\u03c4(?=\s*[:=]))(?:\s*\([^)\n]{0,40}\))?[^\d\n(]{0,16}?"
 )
-MEAN_PHRASE: Final = re.compile(LENGTH + NUMBER, re.IGNORECASE)
+MEAN_PHRASE: Final = re.compile(LENGTH + r"\s*" + NUMBER, re.IGNORECASE)
 _MOST_LIKELY: Final = 64  # no draft has more tokens; a total mostly has
 _SUMMARY: Final = TextFormat(
     fields={

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
 from treeopt.arrays import FloatArray
-from treeopt.cost.drafter import Drafter
+from treeopt.cost.drafter import Drafter, parse_drafter
 from treeopt.cost.engine import EngineSteps, StepsEvidence
 from treeopt.cost.fit.engine_steps import CONSTANTS, EngineFit, fit_engine_steps
-from treeopt.cost.hardware import Hardware
+from treeopt.cost.hardware import Hardware, load_hardware
 from treeopt.cost.model import ModelShape
+from treeopt.cost.model_file import load_model
 from treeopt.cost.served.reading import read_steps
 from treeopt.cost.served.step import Payoff, StepArrays, payoffs
 from treeopt.cost.step import ModelStep
+from treeopt.files.shipped import locate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,15 +34,56 @@ class Served:
     context: int = 2048
     capture_tokens: tuple[int, ...] = ()
 
+    @classmethod
+    def named(cls, hardware: str, model: str, drafter: str, **given: Any) -> Served:
+        """The same with hardware, target and drafter by shipped names or files.
+
+        Raises:
+            InputError: a name that is not known.
+        """
+
+        def find(name: str) -> ModelShape:
+            return load_model(locate("models", name).path)
+
+        return cls(
+            hardware=load_hardware(locate("hardware", hardware).path),
+            model=find(model),
+            drafter=parse_drafter(drafter, load_model=find),
+            **given,
+        )
+
+    @property
+    def step(self) -> ModelStep:
+        """The price of such a step, with the engine's constants that the profile has."""
+        return _kernels(self, self.hardware.engine())
+
 
 @dataclass(frozen=True, kw_only=True)
 class FittedSteps:
     """A hardware profile with the engine's constants, how good they are, and what was found odd in the rows."""
 
+    FORMAT: ClassVar = "treeopt.steps-fit/2"
+    WRITTEN: ClassVar = ("name", "engine_steps", "rows", "fit", "payoffs", "warnings")
+
     hardware: Hardware
     fit: EngineFit
     payoffs: tuple[Payoff, ...]
-    findings: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The profile's."""
+        return self.hardware.name
+
+    @property
+    def engine_steps(self) -> EngineSteps | None:
+        """The constants, as the profile has them."""
+        return self.hardware.engine_steps
+
+    @property
+    def rows(self) -> int:
+        """How many step times were fitted."""
+        return len(self.fit.rows)
 
 
 def fit_served(paths: Sequence[Path], served: Served, *, name: str) -> FittedSteps:
@@ -61,7 +105,7 @@ def fit_served(paths: Sequence[Path], served: Served, *, name: str) -> FittedSte
         hardware=replace(served.hardware, name=name, engine_steps=engine),
         fit=fit,
         payoffs=tuple(payoffs(read.rows)),
-        findings=(*read.findings, *eager, *fit.notes),
+        warnings=(*read.findings, *eager, *fit.notes),
     )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -97,6 +97,8 @@ class EngineFit:
     eager: Eager | None
     eager_s: float
     notes: tuple[str, ...]
+
+    WRITTEN: ClassVar = ("in_sample", "held_out", "reselected", "candidates")
 
     @property
     def held_out(self) -> HeldOut:

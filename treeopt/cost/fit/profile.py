@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -17,11 +17,12 @@ from treeopt.cost.fit.latent_attention import without_projections
 from treeopt.cost.fit.rows import Rows, joined
 from treeopt.cost.fit.tables import Selection, Table, check_selections, read_table
 from treeopt.cost.formats import Dtype
-from treeopt.cost.hardware import Hardware, Measurement
+from treeopt.cost.hardware import Hardware, Measurement, load_hardware
 from treeopt.cost.kernels.family import Family
 from treeopt.cost.kernels.fits import FitEntry, KernelFits
 from treeopt.cost.kernels.times import STAND_INS, WIDE_FORMATS, KernelTimes, rates
 from treeopt.errors import InputError, TooFewRowsError
+from treeopt.files.shipped import locate
 
 # Columns that name the GPU and the engine; rows of several must not be fitted as one.
 _IDENTITY: Final = ("gpu", "device", "engine", "version")
@@ -63,14 +64,62 @@ class FitRequest:
     command: str
     engine: str | None = None
 
+    @classmethod
+    def of_gpu(
+        cls,
+        device: str | None,
+        datasheet: str | None,
+        memory_gb: float | None,
+        link_gb_s: float | None,
+        **given: Any,
+    ) -> FitRequest:
+        """A request about a GPU that is told by a data sheet, a shipped name or a file, or by numbers in its place.
+
+        Raises:
+            InputError: neither is given, or a number is not above 0.
+        """
+        sheet = None if datasheet is None else load_hardware(locate("hardware", datasheet).path)
+        if sheet is None and (device is None or memory_gb is None or link_gb_s is None):
+            raise InputError(
+                "the rows do not say how much memory and which links the GPU has",
+                hint="give --datasheet NAME, or --device, --memory-gb and --link-gb-s",
+            )
+        for option, value in (("--memory-gb", memory_gb), ("--link-gb-s", link_gb_s)):
+            if value is not None and not 0.0 < value < math.inf:  # NaN too
+                raise InputError(f"{option} {value:g}", hint="give a number above 0")
+        rates = {"memory_bytes": memory_gb, "link_bandwidth_bytes_per_s": link_gb_s}
+        known = {} if sheet is None else {name: sheet.sources[name] for name in rates if name in sheet.sources}
+        memory_bytes, link = (getattr(sheet, name) if gb is None else gb * 1e9 for name, gb in rates.items())
+        return cls(
+            device=device or (sheet.device if sheet else ""),
+            memory_bytes=memory_bytes,
+            link_bandwidth_bytes_per_s=link,
+            sources={**known, **{name: "given" for name, gb in rates.items() if gb is not None}},
+            sheet=sheet,
+            **given,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class FittedProfile:
     """The profile, with what was tried for each family and what the rows have."""
 
+    FORMAT: ClassVar = "treeopt.fit/2"
+    WRITTEN: ClassVar = ("name", "engine", "families", "warnings")
+
     hardware: Hardware
     families: tuple[FittedFamily, ...]
     warnings: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The profile's."""
+        return self.hardware.name
+
+    @property
+    def engine(self) -> str | None:
+        """Whose kernels the rows timed."""
+        return self.hardware.measurement.engine if self.hardware.measurement else None
 
 
 def fit_profile(paths: Sequence[Path], selections: list[Selection], request: FitRequest) -> FittedProfile:

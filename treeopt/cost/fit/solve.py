@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,18 @@ class Trial:
     mean: float
     error: FitError
     rows: int
+
+    WRITTEN: ClassVar = ("form", "share", "reach", "mean", "median", "p90", "rows")
+
+    @property
+    def median(self) -> float:
+        """Of the absolute errors."""
+        return self.error.median
+
+    @property
+    def p90(self) -> float:
+        """Of the absolute errors."""
+        return self.error.p90
 
 
 def solve(sample: Sample, rows: Mask, form: Form, tiling: Tiling | None = None) -> Roofline:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -115,22 +116,44 @@ class Payoff:
     step: ServedStep
     plain: ServedStep
 
+    WRITTEN: ClassVar = ("batch", "nodes", "depth", "break_even_length", "acceptance_length", "speedup", "pays")
+
     @property
-    def break_even_tokens(self) -> float:
-        """Tokens per step that the step must exceed to pay."""
+    def batch(self) -> int:
+        """B of both."""
+        return self.step.batch
+
+    @property
+    def nodes(self) -> int:
+        """N of the speculative step."""
+        return self.step.nodes
+
+    @property
+    def depth(self) -> int:
+        """D of the speculative step."""
+        return self.step.depth
+
+    @property
+    def acceptance_length(self) -> float | None:
+        """E of the speculative step, where it was measured."""
+        return self.step.tokens_per_step
+
+    @property
+    def break_even_length(self) -> float:
+        """The acceptance length that the step must exceed to pay: 1.5 where it takes 1.5 times the plain one."""
         return self.step.step_time_s / self.plain.step_time_s
 
     @property
     def speedup(self) -> float | None:
         """Tokens/s over plain decoding, where the accepted length was measured."""
-        tokens = self.step.tokens_per_step
-        return None if tokens is None else tokens / self.break_even_tokens
+        tokens = self.acceptance_length
+        return None if tokens is None else tokens / self.break_even_length
 
     @property
     def pays(self) -> bool:
         """Whether it can pay at all, and does where the accepted length was measured."""
         speedup = self.speedup
-        return self.break_even_tokens < self.step.depth + 1 if speedup is None else speedup > 1.0
+        return self.break_even_length < self.step.depth + 1 if speedup is None else speedup > 1.0
 
 
 def payoffs(rows: Sequence[ServedStep]) -> list[Payoff]:

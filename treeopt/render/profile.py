@@ -11,12 +11,13 @@ from rich.text import Text
 
 from treeopt.cost.fit.choose import FittedFamily
 from treeopt.profile.points import ATTENTION, COMPACTION, GEMM, Ceilings, Point
-from treeopt.profile.profile import OverFloor, Profiled, compaction_price, over_floor
+from treeopt.profile.profile import DryRun, OverFloor, Profiled
 
 
-def dry_run_report(points: Sequence[Point], seconds: Sequence[float], ceilings: Ceilings) -> RenderableType:
+def dry_run(found: DryRun, width: int) -> RenderableType:
     """The grid by kernel shape: how many points, their floors, and the time that they are expected to take."""
     table = _table("kernel", "points", "floor from", "to", "expected")
+    points, seconds, ceilings = found.points, found.seconds, found.ceilings
     operators = list(dict.fromkeys(point.operator for point in points))
     by_batch = sorted(points, key=lambda p: (operators.index(p.operator), dict(p.sizes).get("requests", 0)))
     for shape in dict.fromkeys(map(_shape, by_batch)):
@@ -28,7 +29,7 @@ def dry_run_report(points: Sequence[Point], seconds: Sequence[float], ceilings: 
     return Group(ceilings_line(ceilings), Text(), table, Text(), Text(total, style="bold"))
 
 
-def profile_report(profiled: Profiled) -> RenderableType:
+def report(profiled: Profiled, width: int) -> RenderableType:
     """The fits with their held-out errors, then how far the points are above their floors."""
     hardware = profiled.fitted.hardware
     engine = hardware.measurement.engine if hardware.measurement else ""
@@ -36,8 +37,8 @@ def profile_report(profiled: Profiled) -> RenderableType:
     parts: list[RenderableType] = [heading, ceilings_line(profiled.ceilings)]
     if profiled.noise is not None:
         parts.append(Text(f"the same point timed twice: {profiled.noise:.1%} apart"))
-    parts += [Text(), _fits(profiled.fitted.families), Text(), _floors(over_floor(profiled.times))]
-    price = compaction_price(hardware, profiled.times)
+    parts += [Text(), _fits(profiled.fitted.families), Text(), _floors(profiled.over_floor)]
+    price = profiled.compaction_over_price
     if price is not None:
         sentence = f"compaction takes {price.median:.1f} times its price in the profile (a stream of its bytes)"
         parts += [Text(), Text(f"{sentence}, {price.worst:.1f} times at worst, over {price.points} points")]

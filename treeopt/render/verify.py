@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -11,7 +11,19 @@ from treeopt.verify.checks import Check
 from treeopt.verify.verify import Diagnosis, TreeReport, VerificationReport
 
 
-def verification_heading(found: VerificationReport) -> Text:
+def report(found: VerificationReport, width: int) -> RenderableType:
+    """What was verified, tree by tree and check by check."""
+    return Group(_heading(found), Text(), _trees(found), Text(), check_table(found, width))
+
+
+def diagnosis(found: Diagnosis, width: int) -> RenderableType:
+    """What a dump holds, and the differences, the first one first."""
+    held = f"{found.where}, {found.nodes} nodes; in the dump: {', '.join(found.contents) or 'nothing to check'}"
+    differences = _differences(found) if found.differences else Text("no difference in what the dump holds")
+    return Group(Text(held), Text(), differences)
+
+
+def _heading(found: VerificationReport) -> Text:
     """What was verified and with what, in two lines."""
     text = Text()
     text.append(found.model, style="bold").append(f", {found.dtype} on {found.device}; attention: {found.attention}\n")
@@ -20,7 +32,7 @@ def verification_heading(found: VerificationReport) -> Text:
     return text
 
 
-def verification_table(found: VerificationReport, width: int) -> RenderableType:
+def check_table(found: VerificationReport, width: int) -> RenderableType:
     """One line per check: over all trees, the worst error beside what is allowed."""
     checks = range(len(found.trees[0].checks))
     worst = [max(found.trees, key=lambda tree: _severity(tree.checks[i])) for i in checks]
@@ -43,7 +55,7 @@ def verification_table(found: VerificationReport, width: int) -> RenderableType:
     )
 
 
-def tree_table(found: VerificationReport) -> Table:
+def _trees(found: VerificationReport) -> Table:
     """The trees that were verified."""
     table = plain_table("tree of", "nodes", "depth", "checks passed")
     for tree in found.trees:
@@ -52,7 +64,7 @@ def tree_table(found: VerificationReport) -> Table:
     return table
 
 
-def diagnosis_table(found: Diagnosis) -> Table:
+def _differences(found: Diagnosis) -> Table:
     """The differences, the first one first."""
     table = plain_table("difference", "where it shows first")
     table.columns[1].justify = "left"

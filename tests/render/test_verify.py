@@ -5,7 +5,7 @@ from render.test_text import printed
 
 pytest.importorskip("torch", reason="verification needs torch")
 
-from treeopt.render.verification import verification_table
+from treeopt.render.verify import check_table
 from treeopt.verify.checks import Check
 from treeopt.verify.verify import TreeReport, VerificationReport
 
@@ -44,6 +44,6 @@ def test_the_worst_place_goes_below_where_it_does_not_fit() -> None:
     ]
     names = ("check", "a long name of a check", "mask")
     below = [f"{name:24}{place}" for name, place in zip(names, places, strict=True)]
-    assert printed(verification_table(found(), 80), 80) == [*numbers, "", *below]
+    assert printed(check_table(found(), 80), 80) == [*numbers, "", *below]
     wide = [f"{line:66}{place}" for line, place in zip(numbers, places, strict=True)]
-    assert printed(verification_table(found(), 120), 120) == wide
+    assert printed(check_table(found(), 120), 120) == wide

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 from pathlib import Path
 from typing import Annotated
 
@@ -20,25 +19,20 @@ def import_(
     json: Json = False,
 ) -> None:
     """Read an engine's file back into trees, as that engine would draft them."""
+    from treeopt.cli import console
     from treeopt.engines.importing import import_file
     from treeopt.engines.registry import find_engine
-    from treeopt.files.writing import refuse_overwriting, write_atomically
+    from treeopt.files.typed import json_text
+    from treeopt.files.writing import write_atomically
 
     found = import_file(file, None if engine is None else find_engine(engine))
-    refuse_overwriting(out, file)
     text = found.schedule.yaml()
     if out is not None:
         write_atomically(out, text, what="tree file")
     if json:
-        typer.echo(json_format.dumps(found.schedule.document(), indent=2))
+        typer.echo(json_text(found.schedule))
     elif out is None:
         typer.echo(text, nl=False)
-    drafter = () if found.drafter is None else (f"drafter: {found.drafter}",)
-    _talk(found.engine.title, found.format, (*drafter, *found.notes), out)
-
-
-def _talk(title: str, form: str, notes: tuple[str, ...], out: Path | None) -> None:
-    from treeopt.cli import console
-
-    console.notes([f"read as {title}, {form}", *notes])
+    drafter = [] if found.drafter is None else [f"drafter: {found.drafter}"]
+    console.notes([f"read as {found.engine.title}, {found.format}", *drafter, *found.notes])
     console.wrote(out)

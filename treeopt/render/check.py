@@ -16,12 +16,12 @@ _WORDS = ("verdict", "old tree loses")
 _STYLES = {DriftVerdict.STABLE: "green", DriftVerdict.DRIFT: "red", DriftVerdict.UNCLEAR: "yellow"}
 
 
-def drift_report(report: CheckReport, width: int = WIDE) -> RenderableType:
+def report(found: CheckReport, width: int) -> RenderableType:
     """The verdict, what was compared, and what is wrong with its next step."""
-    parts: list[RenderableType] = [_verdict(report)]
-    if report.compared:
-        parts += [Text(), *(_wide(report.compared) if width >= WIDE else _narrow(report.compared))]
-    for finding in report.findings:
+    parts: list[RenderableType] = [_verdict(found)]
+    if found.compared:
+        parts += [Text(), *(_wide(found.compared) if width >= WIDE else _narrow(found.compared))]
+    for finding in found.findings:
         text = Text("\n").append(f"{finding.kind.value}", style="bold red").append(f" ({finding.where})\n")
         parts.append(text.append(f"  {finding.seen}\n").append(f"  next: {finding.next_step}"))
     return Group(*parts)

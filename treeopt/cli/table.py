@@ -1,0 +1,70 @@
+"""`treeopt profile table`: step times as the tables that engines plan their drafts by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from treeopt.cli.options import Context, Drafter, Dtype, Hardware, Model, Tp, parse_batches, refuse_given
+from treeopt.planner.names import Names
+from treeopt.solve.problem import DEFAULT_CONTEXT
+
+if TYPE_CHECKING:
+    from treeopt.cost import StepCost
+
+# What prices a step where no table does.
+_OF_MODELS: Final = ("hardware", "model", "drafter", "dtype", "tp")
+
+
+def table(
+    ctx: typer.Context,
+    engine: Annotated[str, typer.Option(help="Whose table: vllm, sglang, or sglang-additive.")],
+    batches: Annotated[str, typer.Option(help="Batch sizes: 1,2,4,8 or 1-64.")],
+    draft_tokens: Annotated[str, typer.Option(help="K of the chains: 0,1,3,5 or 0-7; sglang takes one.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Write the table here.")],
+    cost: Annotated[
+        Path | None, typer.Option(help="Take the times from this table instead of a model.", show_default=False)
+    ] = None,
+    ranks: Annotated[
+        str | None, typer.Option(help="Rank profile whose acceptance goes into vLLM's table.", show_default=False)
+    ] = None,
+    hardware: Hardware = Names.hardware,
+    model: Model = Names.model,
+    drafter: Drafter = Names.drafter,
+    context: Context = DEFAULT_CONTEXT,
+    dtype: Dtype = Names.dtype,
+    tp: Tp = Names.tp,
+) -> None:
+    """Write step times as the table that an engine plans its drafts by."""
+    from treeopt.acceptance.loading import load_profile
+
+    if cost is not None:
+        refuse_given(ctx, _OF_MODELS, "prices a model, but --cost gives the times")
+    if engine.startswith("sglang"):
+        refuse_given(ctx, ("ranks",), "goes into vLLM's table only")
+    from treeopt.cli import console
+    from treeopt.cost.fit.engine_profile import Served
+    from treeopt.cost.tables.loading import load_cost_table
+    from treeopt.cost.tables.writing import write_table
+    from treeopt.errors import InputError
+    from treeopt.files.shipped import locate
+    from treeopt.files.writing import write_atomically
+
+    sizes = parse_batches(batches)
+    chains = parse_batches(draft_tokens, what="draft length K", option="--draft-tokens")
+    if not sizes[0]:
+        raise InputError("a batch of 0 requests", hint="batch sizes are 1 or more")
+    acceptance = load_profile(locate("ranks", ranks).path).model() if ranks else None
+    step: StepCost
+    if cost is None:
+        step = priced = Served.named(hardware, model, drafter, dtype=dtype, tp=tp, context=context).step
+        notes = tuple(priced.notes(batch=sizes[-1], nodes=chains[-1] + 1, context=context))
+    else:
+        found = load_cost_table(cost)
+        step, notes = found.step(), found.findings
+    written = write_table(engine, step, batches=sizes, draft_tokens=chains, context=context, ranks=acceptance)
+    write_atomically(out, written.text, what="cost table")
+    console.notes([*notes, *written.notes])
+    console.wrote(out)
