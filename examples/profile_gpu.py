@@ -275,8 +275,9 @@ def make_profile(bench: Any, out: Path, limit_s: float) -> str:
     except TreeoptError as error:
         return f"none: {error}; {error.hint}"
     save_hardware(out / "profile.yaml", profiled.fitted.hardware)
-    from treeopt.cli import console
     from treeopt.render.profiling import profile_report
+
+    from treeopt.cli import console
 
     console.result(profile_report(profiled))
     return f"profile.yaml, from {len(profiled.times)} of {len(bench.points)} points"

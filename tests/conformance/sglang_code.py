@@ -19,6 +19,19 @@ def text(path: str) -> str:
     return wheels.text(wheels.wheel("sglang", VERSION), path)
 
 
+def adaptive(version: str) -> types.SimpleNamespace:
+    """A release's adaptive lengths; what the file imports of SGLang is not used by the routing, and does nothing."""
+    archive = wheels.wheel("sglang", version)
+    tree = ast.parse(wheels.text(archive, "sglang/srt/speculative/adaptive_spec_params.py"))
+    code: dict[str, Any] = {"__name__": "adaptive_spec_params"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("sglang"):
+            code |= {alias.name: lambda *_, **__: None for alias in node.names}
+            node.module, node.names = "types", [ast.alias("ModuleType")]
+    exec(compile(ast.fix_missing_locations(tree), "adaptive_spec_params.py", "exec"), code)
+    return types.SimpleNamespace(**{k: v for k, v in code.items() if not k.startswith("__")})
+
+
 def define(module: types.ModuleType, path: str, names: Iterable[str]) -> None:
     """Define functions and methods of a file in a module, without their decorators (torch.compile)."""
     wanted = set(names)

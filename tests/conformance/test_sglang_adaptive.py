@@ -1,17 +1,17 @@
-"""Adaptive files and captured sizes, judged by SGLang's own routing (sglang 0.5.23)."""
+"""Adaptive files and captured sizes, judged by SGLang's own routing, in every release that has the keys."""
 
 from __future__ import annotations
 
+import inspect
 import json
-import logging
-import sys
-from collections.abc import Iterator
+import shlex
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conformance.wheels import needs_conformance, text, wheel
+from conformance.sglang_code import adaptive
+from conformance.wheels import names_of, needs_conformance, text, wheel
 from engines.routing import key_at
 from engines.samples import INTENT, chain
 from hypothesis import HealthCheck, given, settings
@@ -23,34 +23,20 @@ from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine
 from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.engines.sglang import default_capture_sizes
+from treeopt.errors import InputError
 
 pytestmark = needs_conformance
-_STANDINS = {
-    "sglang.srt.arg_groups.overrides": ("resolved_view", "resolving_view"),
-    "sglang.srt.runtime_context": ("attn_dp_enabled_of",),
-    "sglang.srt.speculative.spec_info": ("SpeculativeAlgorithm",),
-    "sglang.srt.utils": ("log_info_on_rank0",),
-}
+KEYED = ("0.5.13", "0.5.14", "0.5.15", "0.5.16", "0.5.17", "0.5.18", "0.5.19", "0.5.20", "0.5.21", "0.5.22", "0.5.23")
 
 
 @pytest.fixture(scope="module")
-def sglang() -> Iterator[Any]:
-    """The module of the wheel; what it imports besides is not used by the routing."""
-    archive = wheel("sglang", "0.5.23")
-    with pytest.MonkeyPatch.context() as patch:
-        for name, members in _STANDINS.items():
-            module = ModuleType(name)
-            vars(module).update(dict.fromkeys(members, lambda *args, **kwargs: None))
-            patch.setitem(sys.modules, name, module)
-        code: dict[str, Any] = {"__name__": "adaptive_spec_params", "logger": logging.getLogger("sglang")}
-        exec(text(archive, "sglang/srt/speculative/adaptive_spec_params.py"), code)
-        graphs = text(archive, "sglang/srt/arg_groups/cuda_graph_hook.py")
-        yield SimpleNamespace(**{k: v for k, v in code.items() if not k.startswith("__")}, graphs=graphs)
+def sglang() -> Any:
+    return adaptive("0.5.23")
 
 
-def routed(sglang: Any, schedule: DraftSchedule, folder: Path, *, max_batch: int) -> list[int]:
+def routed(sglang: Any, schedule: DraftSchedule, folder: Path, *, max_batch: int, release: str = "0.5.23") -> list[int]:
     """Steps per running batch size, by SGLang, with the captured sizes of the export."""
-    written = export(schedule, find_engine("sglang"), Setup(max_batch=max_batch)).written
+    written = export(schedule, find_engine(f"sglang=={release}"), Setup(max_batch=max_batch)).written
     path = folder / "adaptive.json"
     path.write_text(str(written.content))
     longest = max(chain_length(s.draft) or 0 for s in schedule.steps)
@@ -91,9 +77,50 @@ def test_the_routing_is_as_described(sglang: Any, tmp_path: Path, keys: set[int]
         assert params.get_steps_for_batch(batch) == key_at(batch, sorted(keys), sorted(captured))
 
 
-def test_default_captured_sizes(sglang: Any) -> None:
-    start = sglang.graphs.index("def generate_decode_cuda_graph_batch_sizes")
-    source = sglang.graphs[start : sglang.graphs.index("\ndef ", start + 1)]
+@pytest.mark.parametrize("release", KEYED)
+def test_every_release_routes_by_the_keys_that_it_is_given(release: str, tmp_path: Path) -> None:
+    """And takes the flags of the start line; lengths of 0 from 0.5.14 on."""
+    target, schedule = find_engine(f"sglang=={release}"), DraftSchedule(steps=(*INTENT.steps[:2],))
+    found = routed(adaptive(release), schedule, tmp_path, max_batch=64, release=release)
+    assert found == [4] * 4 + [2] * 395
+    archive = wheel("sglang", release)
+    arguments = text(archive, "sglang/srt/server_args.py")
+    for flag in shlex.split(export(schedule, target, Setup(max_batch=64)).written.launch):
+        if flag.startswith("--"):
+            named = (flag, f"{flag[2:].replace('-', '_')}:")  # written out, or made from the field's name
+            fields = "".join(text(archive, name) for name in names_of(archive) if "/arg_groups/fields/" in name)
+            assert any(word in arguments or word in fields for word in named), flag
+    if release == "0.5.13":
+        with pytest.raises(InputError, match="cannot be told to draft nothing"):
+            export(INTENT, target, Setup())
+        with pytest.raises(ValueError, match="positive ints"):
+            routed_file(adaptive(release), {"1": [4], "17": [0]}, tmp_path)
+    else:
+        assert routed(adaptive(release), INTENT, tmp_path, max_batch=64, release=release)[16:] == [0] * 383
+
+
+def test_the_release_before_ignores_the_keys_and_is_offered_none(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="change with the batch size"):
+        export(DraftSchedule(steps=INTENT.steps[:2]), find_engine("sglang==0.5.12"), Setup())
+    params = routed_file(adaptive("0.5.12"), {"1": [4], "5": [2]}, tmp_path)
+    assert params.candidate_steps == [1, 3, 7]  # up to 7 where the file says 4, without a word
+
+
+def routed_file(sglang: Any, keys: dict[str, list[int]], folder: Path) -> Any:
+    path = folder / "keys.json"
+    path.write_text(json.dumps({key: {"candidate_steps": steps} for key, steps in keys.items()}))
+    first = next(iter(keys.values()))[0]
+    given = {"initial_steps": first, "cfg_path": str(path)}
+    wanted = inspect.signature(sglang.AdaptiveSpeculativeParams.__init__).parameters
+    if "config" in wanted:
+        given = {"initial_steps": 3, "config": sglang.load_adaptive_config(str(path))}
+    return sglang.AdaptiveSpeculativeParams(**given)
+
+
+def test_default_captured_sizes() -> None:
+    graphs = text(wheel("sglang", "0.5.23"), "sglang/srt/arg_groups/cuda_graph_hook.py")
+    start = graphs.index("def generate_decode_cuda_graph_batch_sizes")
+    source = graphs[start : graphs.index("\ndef ", start + 1)]
     config = SimpleNamespace(disable_cuda_graph_padding=False, speculative_algorithm="EAGLE3")
     code: dict[str, Any] = {"Any": Any, "resolving_view": lambda args: args}
     exec(source, code)

@@ -43,5 +43,11 @@ def text(archive: Path, member: str) -> str:
         return opened.read(member).decode()
 
 
+def names_of(archive: Path) -> list[str]:
+    """The files of a wheel."""
+    with zipfile.ZipFile(archive) as opened:
+        return opened.namelist()
+
+
 def _pip(*arguments: str) -> None:
     subprocess.run([sys.executable, "-m", "pip", *arguments], timeout=TIMEOUT_S, check=True)

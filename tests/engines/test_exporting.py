@@ -190,3 +190,23 @@ def test_what_is_said_beside_the_file() -> None:
     assert document["drafts"] == [{"batch": {"min": 1, "max": None}, "draft": "a chain of 2"}]
     bugs = export(INTENT, find_engine("vllm"), Setup()).document()["bugs"]
     assert "vllm-project/vllm#49548" in [bug["reference"] for bug in bugs]
+
+
+@pytest.mark.parametrize(
+    ("engine", "drafter", "recorded", "words"),
+    [
+        ("vllm", "ngram", "ngram:3", "follow treeopt's rule, vLLM has its own"),
+        ("vllm", "ngram", None, "do not say by whose rule"),
+        ("vllm", "ngram", "prompt lookup, 3 tokens", "do not say by whose rule"),
+        ("vllm", "ngram", "ngram:vllm:1-3", None),
+        ("vllm", "ngram", "ngram:transformers:1-3", None),  # the same rule
+        ("transformers", "ngram", "ngram:vllm:1-3", None),
+        ("sglang", "ngram", "ngram:vllm:1-3", "follow vllm's rule, SGLang has its own"),
+        ("vllm", "eagle3", "ngram:3", None),
+        ("lmdeploy", "eagle3", None, None),
+    ],
+)
+def test_ranks_of_another_lookup_are_said(engine: str, drafter: str, recorded: str | None, words: str | None) -> None:
+    said = find_engine(engine).foreign_lookup(drafter, recorded)
+    assert (said is None) == (words is None)
+    assert words is None or words in str(said)

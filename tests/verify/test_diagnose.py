@@ -265,7 +265,7 @@ def test_a_dynamic_tree_is_held_to_its_limits(parents: list[int], ranks: list[in
 def test_a_dynamic_tree_grows_from_few_nodes_per_level() -> None:
     """Three of four nodes at depth 2 have a child, where only two were expanded."""
     dump = StepDump(prefix_len=L, parents=np.array([-1, 0, 0, 1, 1, 2, 2, 3, 4, 5]))
-    (only,) = diagnose(dump, TREE, DynamicTree(steps=3, topk=2, nodes=10))
+    (only,) = diagnose(dump, TREE, DynamicTree(3, 2, 10))
     assert only.detail == "it verifies 3 nodes with children at depth 2, where topk is 2"
 
 

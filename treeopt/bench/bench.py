@@ -12,7 +12,7 @@ from treeopt.bench.result import Basis, BenchCell, BenchResult, Promise, cell, f
 from treeopt.bench.runs import CHAIN, PLAIN, PLAN, Advance, DecodingSetup, Method, Run, RunPlan, run_side_by_side
 from treeopt.bench.sample import RunRedraws, RunSample, draw_all, take_samples
 from treeopt.errors import InputError
-from treeopt.solve.fixed_point import paired_gain
+from treeopt.solve.choose import paired_gain
 
 Ways = Callable[[int], Sequence[Method]]
 """What is compared at a batch size."""

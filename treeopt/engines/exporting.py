@@ -105,6 +105,7 @@ def export(
             *fitted.notes,
             *written.notes,
             *_general_notes(target, form, fitted.schedule, setup),
+            *_foreign_lookup(drafts, target),
         ),
         bugs=target.engine.bugs_of(fitted.schedule, target.release),
     )
@@ -124,6 +125,12 @@ def _recorded_lookup(drafts: Plan | DraftSchedule) -> PromptLookup | None:
     """The n-gram lookup that the plan's ranks were recorded with; None where they do not say, or of another kind."""
     recorded = drafts.sources.ranks.drafter if isinstance(drafts, Plan) else None
     return parse_lookup(recorded) if recorded else None
+
+
+def _foreign_lookup(drafts: Plan | DraftSchedule, target: EngineAt) -> tuple[str, ...]:
+    if not isinstance(drafts, Plan):
+        return ()
+    return tuple(filter(None, [target.foreign_lookup(drafts.sources.drafter.kind, drafts.sources.ranks.drafter)]))
 
 
 def _survival(
@@ -189,6 +196,7 @@ def _checked(target: EngineAt) -> list[str]:
         return [
             f"known from the documentation of {engine.title} {engine.checked} only: no build exists to check it with"
         ]
-    if target.version == engine.checked or (engine.checks_all and target.release <= engine.newest):
+    since = engine.checked_since
+    if target.version == engine.checked or (since is not None and since <= target.release <= engine.newest):
         return []
     return [f"checked with {engine.title} {engine.checked}, not with {target.version}"]

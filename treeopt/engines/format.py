@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from treeopt.acceptance.prompt_lookup import DEFAULT_LOOKUP, PromptLookup
+from treeopt.acceptance.prompt_lookup import DEFAULT_LOOKUP, LookupRule, PromptLookup
 from treeopt.draft_family import DraftFamily
 from treeopt.engines.release import Release, is_within, parse_release, range_in_words
 from treeopt.engines.schedule import DraftSchedule
@@ -206,7 +206,7 @@ class Engine:
 
     `checked` is the release or commit against which they were checked, '' where there is none, `checked_by` by what:
     "own code" where a test of this project runs the engine's, "source" where that was read, "documentation only";
-    `checks_all`: so was every release before it.
+    `checked_since`: so were all releases from that one on. `lookup_rule`: whose rule its n-gram drafts follow.
     """
 
     name: str
@@ -215,7 +215,8 @@ class Engine:
     checked_by: CheckedBy
     formats: tuple[Format, ...]
     bugs: tuple[Bug, ...] = ()
-    checks_all: bool = False
+    checked_since: Release | None = None
+    lookup_rule: LookupRule | None = None
 
     @property
     def newest(self) -> Release:

@@ -88,6 +88,7 @@ LLAMACPP: Final = Engine(
     title="llama.cpp",
     checked="commit of 2026-11",
     checked_by="source",
+    lookup_rule="llamacpp",
     formats=(
         Format(
             name="flags",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from treeopt.acceptance.prompt_lookup import COPYING_RULES, parse_lookup
 from treeopt.engines.format import USUAL_DRAFTERS, Engine, Format, Setup
 from treeopt.engines.growmap import SEQUOIA
 from treeopt.engines.llamacpp import LLAMACPP
@@ -64,6 +65,23 @@ class EngineAt(NamedTuple):
             f"{self.words} runs no {setup.method or setup.kind} drafter",
             hint=f"it runs {', '.join(dict.fromkeys(words) if setup.method else self.kinds)}",
         )
+
+    def foreign_lookup(self, drafter: str, recorded: str | None) -> str | None:
+        """A sentence where n-gram ranks follow another rule than the engine's drafts; None where they do not.
+
+        Args:
+            drafter: the kind that the engine runs.
+            recorded: the drafter that the ranks are of, in the words of whoever counted.
+        """
+        rule, title = self.engine.lookup_rule, self.engine.title
+        if drafter.partition(":")[0] != "ngram" or rule is None:
+            return None
+        lookup = parse_lookup(recorded) if recorded is not None and recorded.startswith("ngram:") else None
+        if lookup is not None and (lookup.rule == rule or {lookup.rule, rule} <= {*COPYING_RULES}):
+            return None
+        ours = "do not say by whose rule n-grams were looked up" if lookup is None else f"follow {lookup.rule}'s rule"
+        way = f"collect with ngram:{rule}:1-3" if rule in COPYING_RULES else f"count in {title} itself, and import that"
+        return f"the ranks {ours}, {title} has its own and may accept much less: {way}"
 
     @property
     def usual_drafter(self) -> str:

@@ -251,6 +251,8 @@ SGLANG: Final = Engine(
     title="SGLang",
     checked="0.5.23",
     checked_by="own code",
+    checked_since=_KEYED,
+    lookup_rule="sglang",
     formats=(
         Format(
             name="ngram",

@@ -73,5 +73,6 @@ TRANSFORMERS: Final = Engine(
     title="Transformers",
     checked="5.19.0",
     checked_by="own code",
+    lookup_rule="transformers",
     formats=(Format(name="generation", limits=Chains(), write=_write, read=_read, drafters=_DRAFTERS),),
 )

@@ -217,6 +217,7 @@ TENSORRT_LLM: Final = Engine(
     title="TensorRT-LLM",
     checked="1.4.0rc4",
     checked_by="documentation only",
+    lookup_rule="trtllm",
     formats=(
         Format(
             name="choices",

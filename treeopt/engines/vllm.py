@@ -265,7 +265,8 @@ VLLM: Final = Engine(
     title="vLLM",
     checked="0.33.0",
     checked_by="own code",
-    checks_all=True,
+    lookup_rule="vllm",
+    checked_since=Release(0, 10, 1),
     formats=(
         Format(
             name="chain",

@@ -20,10 +20,11 @@ from treeopt.files.typed import Count, Whole
 from treeopt.plan.plan import Plan
 from treeopt.plan.reading import load_plan
 from treeopt.planner.inputs import Inputs, inputs_of
-from treeopt.planner.make import estimate, option
 from treeopt.solve.bucket import Option
-from treeopt.solve.fixed_point import paired_gain
+from treeopt.solve.choose import paired_gain
+from treeopt.solve.price import price
 from treeopt.solve.problem import TIE, Point
+from treeopt.solve.report import estimate
 from treeopt.tree import DraftTree
 
 
@@ -188,7 +189,7 @@ def compare_with(plan: Plan, rival: Rival, inputs: Inputs) -> list[Comparison]:
         point, evidence = Point(bucket.batch.max, bucket.context.max), inputs.evidence
         draft, reach = rival.draft_for(*point), evidence.all_positions
         # Each where its own drafts start: a longer tree jumps further and starts elsewhere.
-        ours, theirs = (option(d, evidence.price(d, inputs.cost, point)) for d in (bucket.draft, draft))
+        ours, theirs = (price(d, evidence, inputs.cost, point) for d in (bucket.draft, draft))
         if theirs.tokens_per_s.value == 0.0:
             raise InputError(
                 f"{rival.name} was not measured at batch {point.batch}: {in_words(draft)} has no step time",
