@@ -91,6 +91,10 @@ CASES: Final[dict[str, tuple[list[list[float]] | str, dict[str, Any]]]] = {
         "smollm2-135m-eagle",
         {"batches": 8, "cost": FLAT, "max_p99_tpot_ms": 7.6},
     ),
+    "one batch size beyond a limit": (
+        WIDE,
+        {"batches": [1, 2], "cost": FakeCost(request_s=10e-3), "max_nodes": 4, "max_tpot_ms": 6.0},
+    ),
     "beyond a limit": (WIDE, {"batches": 64, "cost": FLAT, "max_tpot_ms": 0.1}),
     "beside a jump of the step": (WIDE, {"batches": [1, 32, 64], "cost": Jumping(step_s=10e-3, token_s=20e-6)}),
     "many jumps": (WIDE, {"batches": MANY, "cost": Jumping(step_s=10e-3, token_s=20e-6), "sharing_loss": 0.0}),

@@ -49,6 +49,7 @@ def _bucket(shared: Shared, rivals: Rivals, traffic: Traffic, cost: StepCost, se
     choice, plain = _option(prices, last, shared.option), _option(prices, last, _PLAIN)
     length = _with_interval(choice, traffic, seed)
     draft, tree = choice.draft, traffic.tree_of(choice.draft)
+    known = np.isfinite(plain.step_time_s)  # a table may have no plain step
     break_even = choice.step_time_s / plain.step_time_s
     lows = [prices.points.index(Point(batch.min, c)) for c in dict.fromkeys(context)]
     slowest = float((prices.time_s[lows, shared.option] / prices.time_s[lows, _PLAIN]).max())
@@ -63,17 +64,17 @@ def _bucket(shared: Shared, rivals: Rivals, traffic: Traffic, cost: StepCost, se
         dynamic=None if isinstance(draft, DraftTree) else draft,
         acceptance_length=length,
         tokens_per_s=choice.tokens_per_s,
-        speedup=Estimate.priced(length.value / break_even),
-        break_even_length=break_even,
+        speedup=Estimate.priced(length.value / break_even) if known else None,
+        break_even_length=break_even if known else None,
         step_time_s=choice.step_time_s,
         best_chain=best_chain(prices, last) or plain,
-        plain=plain,
+        plain=plain if known else None,
         reason="",
         optimality=Optimality(exact=gap == 0.0, gap=gap),
         path_probabilities=traffic.path_probabilities(draft),
         time_per_token=times[-1],
         meets_limit=all(map(problem.time_limit.within, times)) if problem.time_limit.limits else None,
-        speedup_at_min=length.value / slowest,
+        speedup_at_min=length.value / slowest if known else None,
         ridge_batch=break_even_batch(cost.ridge_tokens, choice.nodes),
         runner_up=runner_up,
         sharing_loss=loss_within(prices, shared.option, rows),
@@ -116,7 +117,7 @@ def _by_batch(shared: Shared, prices: Prices) -> tuple[AtBatch, ...]:
             AtBatch(
                 batch=batch,
                 tokens_per_s=here.tokens_per_s.value,
-                speedup=here.tokens_per_s.value / plain.tokens_per_s.value,
+                speedup=here.tokens_per_s.value / rate if (rate := plain.tokens_per_s.value) > 0.0 else None,
                 loss=loss_within(prices, shared.option, np.array([row])),
             )
         )
