@@ -21,9 +21,11 @@ def _scores(q_0, q_1, k_0, k_1, qk_scale, SOFTCAP: tl.constexpr, HEAD_DIM_1, PRE
     if HEAD_DIM_1 > 0:
         qk += _dot(q_1, tl.trans(k_1), PRECISION, UPCAST)
     if SOFTCAP > 0:  # tanh(x) = 1 - 2 / (e^2x + 1); e^2x may be infinite
-        qk = 1.0 - 2.0 / (tl.exp2(qk * (qk_scale * (2.0 * LOG2_E / SOFTCAP))) + 1.0)
-        return qk * (SOFTCAP * LOG2_E)
-    return qk * qk_scale
+        capped = 1.0 - 2.0 / (tl.exp2(qk * (qk_scale * (2.0 * LOG2_E / SOFTCAP))) + 1.0)
+        qk = capped * (SOFTCAP * LOG2_E)
+    else:
+        qk = qk * qk_scale
+    return qk
 
 
 @triton.jit

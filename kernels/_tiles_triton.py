@@ -13,11 +13,11 @@ def _load_rows(ptr, offs, mask, DIM_0: tl.constexpr, DIM_1: tl.constexpr, MASKED
     """`[n, DIM_0]` and `[n, DIM_1]` of the n vectors at `offs`, 0 where masked; DIM_1 = 0 repeats the first part."""
     row_ptrs = ptr + offs[:, None]
     ptrs_0 = row_ptrs + tl.arange(0, DIM_0)[None, :]
-    part_0 = tl.load(ptrs_0, mask=mask[:, None], other=0) if MASKED else tl.load(ptrs_0)
+    part_0 = tl.load(ptrs_0, mask=mask[:, None], other=0.0) if MASKED else tl.load(ptrs_0)
     part_1 = part_0
     if DIM_1 > 0:
         ptrs_1 = row_ptrs + (DIM_0 + tl.arange(0, DIM_1))[None, :]
-        part_1 = tl.load(ptrs_1, mask=mask[:, None], other=0) if MASKED else tl.load(ptrs_1)
+        part_1 = tl.load(ptrs_1, mask=mask[:, None], other=0.0) if MASKED else tl.load(ptrs_1)
     return part_0, part_1
 
 
@@ -33,11 +33,12 @@ def _decode_e4m3(x, DTYPE: tl.constexpr):
 @triton.jit
 def _widen(x, DTYPE: tl.constexpr, FP8: tl.constexpr):
     """Cached values as the products take them; their scale is applied elsewhere."""
+    wide = x
     if FP8 == "bits":
-        return _decode_e4m3(x, DTYPE)
-    if FP8 == "native":
-        return x.to(tl.float16).to(DTYPE)
-    return x
+        wide = _decode_e4m3(x, DTYPE)
+    elif FP8 == "native":
+        wide = x.to(tl.float16).to(DTYPE)
+    return wide
 
 
 @triton.jit

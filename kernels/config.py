@@ -154,7 +154,7 @@ ELSEWHERE: Final[dict[tuple[Products, HeadShape, int], Lines]] = {
         _config(64, 32, 4, 2, 2),
         _config(128, 64, 8, 2, 1, tail=16),
     ),
-    ("mma", HeadShape(192, 128), 2): (_config(16, 32, 4, 2, 4), _config(32, 64, 4, 1, 2), _config(64, 32, 4, 2, 2)),
+    ("mma", HeadShape(192, 128), 2): (_config(16, 32, 4, 2, 4), _config(32, 64, 4, 1, 2), _config(64, 32, 8, 2, 1)),
     ("mma", HeadShape(192, 192), 2): (_config(16, 32, 4, 2, 3), _config(32, 32, 4, 2, 2)),
     ("mma", HeadShape(256, 256), 2): (_config(16, 32, 4, 2, 2), _config(32, 32, 4, 1, 2), _config(64, 32, 8, 2, 1)),
     ("tcgen05", HeadShape(64, 64), 2): (
@@ -163,6 +163,34 @@ ELSEWHERE: Final[dict[tuple[Products, HeadShape, int], Lines]] = {
         _config(64, 64, 4, 2, 3),
         _config(128, 64, 8, 2, 1, maxnreg=160),
     ),
+    ("tcgen05", HeadShape(256, 256), 2): (
+        _config(16, 32, 4, 2, 2),
+        _config(32, 32, 4, 1, 2),
+        _config(64, 32, 8, 2, 1, maxnreg=255),
+        _config(128, 32, 8, 2, 1, tail=16, maxnreg=255),
+    ),
+    ("mfma", HeadShape(64, 64), 2): (
+        _config(16, 64, 4, 2, 1),
+        _config(32, 64, 4, 2, 1),
+        _config(64, 64, 4, 1, 1),
+        _config(128, 64, 8, 1, 1),
+    ),
+    ("mfma", HeadShape(96, 96), 2): (
+        _config(16, 32, 4, 2, 1),
+        _config(32, 32, 4, 2, 1),
+        _config(64, 32, 4, 2, 1),
+    ),
+    ("mfma", HeadShape(128, 128), 2): (
+        _config(16, 32, 4, 2, 1),
+        _config(32, 32, 4, 2, 1),
+        _config(64, 32, 4, 1, 1),
+        _config(128, 16, 8, 1, 1, tail=16),
+    ),
+    ("mfma", HeadShape(192, 128), 2): (_config(16, 32, 4, 1, 1), _config(32, 32, 4, 1, 1)),
+    ("mfma", HeadShape(192, 192), 2): (_config(16, 32, 4, 1, 1), _config(32, 16, 4, 1, 1, tail=16)),
+    ("mfma", HeadShape(256, 256), 2): (_config(16, 16, 4, 1, 1, tail=16), _config(32, 16, 4, 1, 1, tail=16)),
+    ("mfma", HeadShape(576, 512), 2): (_config(16, 16, 8, 1, 1, tail=16),),
+    ("mfma", HeadShape(128, 128), 4): (_config(16, 16, 4, 1, 1, tail=16),),
 }
 
 
@@ -190,12 +218,19 @@ def shared_bytes(line: AttentionConfig, *, shape: HeadShape, element_bytes: int,
     """Shared memory that a line needs, from above: its buffers of K and V, the queries, and a reserve.
 
     64 keys of 128 + 128 sixteen-bit values in two buffers and 16 rows of queries: 64 + 4 + 6 KB. Products of warpgroups
-    read a tile while the next buffers are filled: one buffer more.
+    read a tile while the next buffers are filled: one buffer more, as on AMD.
     """
     dims = shape.keys if shape in LATENT else shape.keys + shape.values
-    buffers = line.buffers + (line.block_m >= WARPGROUP_ROWS and chip.products in ("wgmma", "tcgen05"))
+    warpgroup = line.block_m >= WARPGROUP_ROWS and chip.products in ("wgmma", "tcgen05")
+    buffers = line.buffers + (warpgroup or chip.products == "mfma")
     rows = shape.keys if element_bytes == 2 else shape.keys + shape.values  # three TF32 products convert more
     return element_bytes * (buffers * line.block_n * dims + line.block_m * rows) + RESERVE
+
+
+def resident(line: AttentionConfig, *, shape: HeadShape, element_bytes: int, chip: Chip) -> int:
+    """Programs of a line that share a multiprocessor of a chip: fewer than the line means where memory is scarcer."""
+    need = shared_bytes(line, shape=shape, element_bytes=element_bytes, chip=chip)
+    return max(1, min(line.programs, chip.shared_sm // need))
 
 
 def attention_lines(*, shape: HeadShape, element_bytes: int, chip: Chip = HOPPER, tma: bool = True) -> Lines:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from treeopt.kernels.cache import SharedPrefixes
 from treeopt.kernels.chip import Chip
-from treeopt.kernels.config import LATENT, AttentionConfig, HeadShape
+from treeopt.kernels.config import LATENT, AttentionConfig, HeadShape, resident
 from treeopt.kernels.tensors import Impl, Taken, Tensor, choose, jitted, on_device, torch
 from treeopt.kernels.trees import NodeTrees
 
@@ -83,7 +83,7 @@ class Slicing:
         return -(-nodes * self.group // self.merge_rows) + requests
 
 
-class Schedule(NamedTuple):
+class WorkList(NamedTuple):
     """Which program reads what, all int32.
 
     `work [items, 16]`: request, first token, end, whether its tree follows, first node, nodes, whether partial results
@@ -144,7 +144,8 @@ def slicing(
     rate = EFFICIENCY * chip.flops_per_clock / (1 if element_bytes == 2 else 6)  # three TF32 products at half the rate
     tokens = min(capacity, window + config.block_n) if window else capacity
     splits = max(1, min(SPLITS[-1], -(-tokens // MIN_PIECE)))
-    extra = 2 * max(1, chip.processors * config.programs // (kv_heads * tiles))
+    programs = chip.processors * resident(config, shape=shape, element_bytes=element_bytes, chip=chip)
+    extra = 2 * max(1, programs // (kv_heads * tiles))
     partial = 4 * shape.values
     return Slicing(
         items=min(requests * splits, requests + extra),
@@ -190,7 +191,7 @@ def entries_of(trees: NodeTrees, lengths: Tensor, shared: SharedPrefixes | None,
 
 def schedule(
     trees: NodeTrees, lengths: Tensor, cut: Slicing, *, shared: SharedPrefixes | None = None, impl: Impl = "auto"
-) -> Schedule:
+) -> WorkList:
     """Cut the prefixes of all requests into pieces of one size that ends soonest, on the device.
 
     The cost of a size is what takes longer: the busiest multiprocessor or the chip's memory, partial results included.
@@ -243,10 +244,10 @@ def schedule(
             PIECES=8,
         )
     work, spans, tasks, counters = made
-    return Schedule(work, spans, tasks, counters, "triton")
+    return WorkList(work, spans, tasks, counters, "triton")
 
 
-def schedule_reference(trees: NodeTrees, entries: Entries, cut: Slicing) -> Schedule:
+def schedule_reference(trees: NodeTrees, entries: Entries, cut: Slicing) -> WorkList:
     """`schedule` in plain torch; waits for the device."""
     requests, device = trees.requests, entries.end.device
     cuts = _cuts(entries, requests, cut)
@@ -272,7 +273,7 @@ def schedule_reference(trees: NodeTrees, entries: Entries, cut: Slicing) -> Sche
     counters = [0, 0, leaving * cut.kv_heads, len(tasks)]
     tasks += [[0, 0]] * (cut.most_tasks(trees.parents.shape[0], trees.requests) - len(tasks))
     made = [torch.tensor(rows, dtype=torch.int32, device=device) for rows in (work, spans, tasks, counters)]
-    return Schedule(made[0], made[1], made[2], made[3], "torch")
+    return WorkList(made[0], made[1], made[2], made[3], "torch")
 
 
 class _Cut(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from treeopt.kernels.cache import Cache, SharedPrefixes, flat
 from treeopt.kernels.chip import chip_of
 from treeopt.kernels.config import AttentionConfig, HeadShape, attention_config
-from treeopt.kernels.schedule import Schedule, Slicing, schedule, slicing
+from treeopt.kernels.schedule import Slicing, WorkList, schedule, slicing
 from treeopt.kernels.tensors import Impl, Taken, Tensor, check_tensor, choose, jitted, on_device, torch, wrong
 from treeopt.kernels.trees import NodeTrees
 
@@ -37,7 +37,7 @@ class Layout(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Plan:
+class LaunchPlan:
     """What the attention kernel is launched with.
 
     Fields:
@@ -52,7 +52,7 @@ class Plan:
 
     config: AttentionConfig
     cut: Slicing
-    schedule: Schedule
+    schedule: WorkList
     partials: tuple[Tensor, Tensor]
     tiles: int
     workers: int
@@ -68,7 +68,7 @@ class Step:
     lengths: Tensor  # of the prefixes that were cut
     capacity: int
     shared: SharedPrefixes | None
-    plan: Plan | None  # None where plain torch runs
+    plan: LaunchPlan | None  # None where plain torch runs
 
     def check(self, lengths: Tensor) -> None:
         """Check that the prefixes still have the lengths that were cut; waits for the device.
@@ -171,7 +171,7 @@ def prepare_step(
 
 def _plan(
     q: Tensor, cache: Cache, trees: NodeTrees, layout: Layout, shared: SharedPrefixes | None, processors: int | None
-) -> Plan:
+) -> LaunchPlan:
     chip = chip_of(q.device)
     if processors is not None:
         chip = replace(chip, processors=processors)
@@ -200,7 +200,7 @@ def _plan(
     )
     kept = cut.partial_rows(rows, shared_rows, trees.requests)
     values = torch.empty((kept, layout.kv_heads, layout.shape.values), dtype=torch.float32, device=q.device)
-    return Plan(
+    return LaunchPlan(
         config=config,
         cut=cut,
         schedule=schedule(trees, cache.lengths, cut, shared=shared, impl="triton"),

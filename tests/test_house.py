@@ -27,7 +27,6 @@ STILL_TWICE = frozenset(
         "Point",
         "Pool",
         "Reach",
-        "Schedule",
         "Verdict",
         "Verification",
         "Window",

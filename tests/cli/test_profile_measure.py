@@ -170,3 +170,30 @@ def test_a_killed_run_goes_on(run, tmp_path: Path, model: Path) -> None:  # type
     assert " of these points already" in ran.err
     assert rows.read_text().startswith(before + '{"operator": "')  # only added to
     assert load_hardware(out).source == "measured"
+
+
+def test_a_point_that_fails_is_left_out_and_the_rest_fitted(  # type: ignore[no-untyped-def]
+    run, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from treeopt.profile import measure
+
+    real = measure.workload
+
+    def failing(point, pool, *, cold):  # type: ignore[no-untyped-def]
+        if point.operator == "stream" and point.traffic_bytes in (4096, 8192):
+            raise MemoryError("2.00 GiB are not there")
+        return real(point, pool, cold=cold)
+
+    monkeypatch.setattr(measure, "workload", failing)
+    out = tmp_path / "mine.yaml"
+    ran = run("profile", "--out", out, "--model", model, *SMALL)
+    assert ran.code == 3, ran
+    assert "note: timing " in ran.err
+    assert "more: MemoryError: 2.00 GiB are not there" in ran.err
+    assert f"points failed; without its line in {tmp_path / 'mine.rows.failed.jsonl'} a point is tried again" in ran.err
+    assert load_hardware(out).source == "measured"
+    rows = (tmp_path / "mine.rows.jsonl").read_text()
+    again = run("profile", "--out", out, "--model", model, *SMALL)  # they are not tried again, and still told
+    assert again.code == 3
+    assert "more: MemoryError" in again.err
+    assert (tmp_path / "mine.rows.jsonl").read_text() == rows

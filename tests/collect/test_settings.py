@@ -7,7 +7,6 @@ import pytest
 from treeopt.collect.job import PromptShard
 from treeopt.collect.settings import CollectSettings, DrafterSpec, parse_draft
 from treeopt.errors import InputError, UnknownNameError
-from treeopt.extras import require
 
 
 @pytest.mark.parametrize(
@@ -86,26 +85,3 @@ def test_shards_are_parsed() -> None:
     for text in ("4/4", "1", "a/b", "1/0", "-1/2", "1/2/3"):
         with pytest.raises(InputError, match="shard"):
             PromptShard.parse(text)
-
-
-def test_a_missing_library_names_its_extra() -> None:
-    with pytest.raises(InputError, match="no_such_library is not installed") as caught:
-        require("no_such_library", extra="hf")
-    assert caught.value.hint == "pip install 'treeopt[hf]'"
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("ngram:", "no n-gram drafter"),
-        ("ngram:0", "runs of 1 to 0"),
-        ("ngram:vllm:3-2", "runs of 3 to 2"),
-        ("ngram:vlm:1-3", "no n-gram drafter"),
-        ("ngram:sglang:1-3", "how sglang looks n-grams up is not known"),
-        ("ngram:treeopt:2-3", "looks up all runs"),
-    ],
-)
-def test_lookups_that_are_none(text: str, words: str) -> None:
-    with pytest.raises(InputError, match=words) as caught:
-        parse_draft(text)
-    assert caught.value.hint

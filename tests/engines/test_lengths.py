@@ -9,6 +9,7 @@ import pytest
 from engines.conftest import Read
 from engines.samples import BINARY, CHAIN, EAGLE, INTENT, chain
 
+from treeopt.acceptance.prompt_lookup import PromptLookup
 from treeopt.draft_family import DynamicTree, chain_length
 from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
@@ -137,3 +138,12 @@ def test_mlc_trees(read: Read) -> None:
 
 def test_mlc_trees_that_are_too_large(refused: Refused) -> None:
     refused('{"spec_draft_length": 900000, "spec_tree_width": 9}', "mlc", "more than 4096 tokens")
+
+
+@pytest.mark.parametrize(("length", "longest", "run"), [(4, 3, 3), (2, 3, 2), (1, 5, 1)])
+def test_llama_cpp_never_looks_up_more_than_it_drafts(read: Read, length: int, longest: int, run: int) -> None:
+    """Its code drafts nothing where fewer tokens than the run follow the match."""
+    lookup = PromptLookup(rule="treeopt", shortest=1, longest=longest)
+    flags = content(DraftSchedule.constant(chain(length)), "llamacpp", drafter="ngram", lookup=lookup)
+    assert flags == (f"--spec-type ngram-simple --spec-ngram-simple-size-n {run} --spec-ngram-simple-size-m {length}")
+    assert read(flags, "llamacpp").only == chain(length)

@@ -19,7 +19,7 @@ from attention_cases import chain  # noqa: E402
 from treeopt.kernels.cache import SharedPrefixes  # noqa: E402
 from treeopt.kernels.chip import CHIPS, Chip  # noqa: E402
 from treeopt.kernels.config import HeadShape, attention_config  # noqa: E402
-from treeopt.kernels.schedule import Schedule, Slicing, entries_of, schedule, schedule_reference, slicing  # noqa: E402
+from treeopt.kernels.schedule import Slicing, WorkList, entries_of, schedule, schedule_reference, slicing  # noqa: E402
 from treeopt.kernels.trees import NodeTrees  # noqa: E402
 
 I32 = torch.int32
@@ -50,7 +50,7 @@ def ints(values: list[int]) -> torch.Tensor:
     return torch.tensor(values, dtype=I32, device=DEVICE)
 
 
-def assert_covers(plan: Schedule, lengths: list[int], nodes: list[int], cut: Slicing, shared: SharedPrefixes | None):
+def assert_covers(plan: WorkList, lengths: list[int], nodes: list[int], cut: Slicing, shared: SharedPrefixes | None):
     """Every request reads what it sees once and in order, its tree last; partial rows lie apart; tasks cover them."""
     spans, work = plan.spans.tolist(), plan.work.tolist()
     offsets = [sum(nodes[:i]) for i in range(len(nodes) + 1)]
@@ -132,7 +132,7 @@ def test_pieces_cover_the_prefixes_on_the_device_as_on_the_host(data: st.DataObj
     assert torch.equal(found.tasks[:tasks], expected.tasks[:tasks])
 
 
-def ends_at(plan: Schedule, cut: Slicing) -> int:
+def ends_at(plan: WorkList, cut: Slicing) -> int:
     """When the last program ends if programs start in order, each on the processor that is free first."""
     free = [0] * cut.processors
     for row in plan.work[: int(plan.spans[:, 1].sum())].tolist():
@@ -141,7 +141,7 @@ def ends_at(plan: Schedule, cut: Slicing) -> int:
     return max(free)
 
 
-def planned(lengths: list[int], nodes: list[int], cut: Slicing) -> Schedule:
+def planned(lengths: list[int], nodes: list[int], cut: Slicing) -> WorkList:
     trees = trees_of(nodes)
     return schedule_reference(trees, entries_of(trees, ints(lengths), None, cut.block_n), cut)
 

@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from treeopt.errors import InputError  # noqa: E402
+from treeopt.extras import install_command  # noqa: E402
 from treeopt.kernels.tensors import check_tensor, choose, jitted  # noqa: E402
 
 
@@ -32,7 +33,7 @@ def test_without_triton_the_error_says_what_to_install(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "triton", None)
     with pytest.raises(InputError, match="triton is not installed") as refused:
         jitted("_attention_triton")
-    assert refused.value.hint == "pip install 'treeopt[gpu]'"
+    assert refused.value.hint == install_command("gpu")
     with pytest.raises(InputError, match="triton is not installed"):
         choose("triton", torch.zeros(1))
 

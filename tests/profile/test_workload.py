@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -25,7 +26,7 @@ from treeopt.profile.attention import (  # noqa: E402
 from treeopt.profile.compaction import _by_kernel, _by_slots  # noqa: E402
 from treeopt.profile.points import Point, compaction, gemm, stream, tree_attention  # noqa: E402
 from treeopt.profile.pool import Pool  # noqa: E402
-from treeopt.profile.session import timed  # noqa: E402
+from treeopt.profile.session import checked_and_timed  # noqa: E402
 from treeopt.profile.timer import Timing  # noqa: E402
 from treeopt.profile.workload import Checked, Workload, WrongResultError, workload  # noqa: E402
 
@@ -63,7 +64,7 @@ def broken(point: Point, name: str) -> Workload:
         result.view(-1)[-1] = torch.nan
     else:
         result = result.roll(1, dims=0)
-    return replace(work, check=lambda: Checked(result, exact))
+    return replace(work, check=lambda: Checked(result, exact), check_small=None)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_a_wrong_result_is_refused_and_not_timed(name: str) -> None:
 
     for point in points(Dtype.FP32)[1:2] + points(Dtype.FP32)[4:]:
         with pytest.raises(WrongResultError, match="would be rounding") as caught:
-            list(timed([point], lambda p: broken(p, name), Never()))
+            checked_and_timed(point, lambda p: broken(p, name), Never())
         assert str(point) in str(caught.value)
 
 
@@ -90,7 +91,7 @@ def test_a_mask_that_hides_a_key_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(attention, "step_mask", lambda *sizes: causal)
     other = workload(point, Pool(dtype=Dtype.FP32, device="cpu"), cold=0)
     with pytest.raises(WrongResultError):
-        replace(work, check=lambda: Checked(other.calls[0]()[:1], work.check().exact)).error(point)
+        replace(work, check=lambda: Checked(other.calls[0]()[:, :, [0, 3, 6]], work.check().exact)).error(point)
 
 
 def test_the_mask_of_seven_nodes_by_hand() -> None:
@@ -148,3 +149,42 @@ def test_tensors_of_a_pool_do_not_overlap() -> None:
     assert all(float(t.std()) > 0.3 for t in taken)
     with pytest.raises(ValueError, match="reserve more"):
         pool.take(1)
+
+
+def test_a_missing_node_shows_in_bf16_at_a_long_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over 4000 tokens one key is below the roundings; over the last 16 it is not."""
+    from treeopt.profile import attention
+
+    dtype = Dtype.BF16
+    point = tree_attention(1, 4, 4004, HEADS, dtype)
+    work = workload(point, Pool(dtype=dtype, device="cpu"), cold=0)
+    real = attention.step_mask
+
+    def blind(torch: object, nodes: int, prefix: int) -> torch.Tensor:  # type: ignore[name-defined]
+        mask = real(torch, nodes, prefix)
+        mask[:, prefix:] = False  # nodes see the prefix only
+        return mask
+
+    monkeypatch.setattr(attention, "step_mask", blind)
+    wrong = workload(point, Pool(dtype=dtype, device="cpu"), cold=0)
+    for name in ("check", "check_small"):
+        mixed = replace(work, **{name: lambda n=name: Checked(getattr(wrong, n)().result, getattr(work, n)().exact)})
+        if name == "check":
+            mixed.error(point)
+        else:
+            with pytest.raises(WrongResultError):
+                mixed.error(point)
+
+
+@pytest.mark.filterwarnings("ignore")  # of Triton's interpreter
+def test_requests_behind_the_first_are_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    from planted import plant
+
+    sizes = AttentionSizes(requests=3, nodes=7, prefix=70, heads=4, kv_heads=2, head_dim=64)
+    point = tree_attention(3, 7, 77, GroupedAttention(heads=4, kv_heads=2, head_dim=64), Dtype.FP32)
+    assert kernel_workload(sizes, Pool(dtype=Dtype.FP32, device="cpu"), 1).error(point) < 1e-4
+    line = "    if tile * BLOCK_M >= num_nodes * GROUP_SIZE:\n"
+    plant("_attention_triton", line, line.replace(">=", ">= (request == 0) *"), tmp_path, monkeypatch)
+    with pytest.raises(WrongResultError):
+        kernel_workload(sizes, Pool(dtype=Dtype.FP32, device="cpu"), 1).error(point)

@@ -46,12 +46,18 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Server:
-        log = (self._folder / "server.log").open("wb")
+        log = self._folder / "server.log"
         # sitecustomize folders and the checkout on PYTHONPATH are not the server's.
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | ENVIRONMENT
-        self._process = subprocess.Popen(
-            self._words, cwd=self._folder, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-        )
+        with log.open("wb") as written:
+            self._process = subprocess.Popen(
+                self._words,
+                cwd=self._folder,
+                env=environment,
+                stdout=written,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         end = time.monotonic() + START_S
         while time.monotonic() < end:
             if self._process.poll() is not None:
@@ -63,7 +69,7 @@ class Server:
             else:
                 return self
         self.__exit__()
-        raise AssertionError((self._folder / "server.log").read_text()[-4000:])
+        raise AssertionError(log.read_text()[-4000:])
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None and self._process.poll() is None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from shared import DATA, needs_shared
 
 from treeopt.draft_family import DynamicTree
 from treeopt.errors import FileFormatError, InputError
@@ -107,6 +108,10 @@ def test_a_right_step_shows_nothing() -> None:
         ({"target_tokens": np.array([52, 51, 55, 60, 9, 56, 62])}, "wrong target token", "node 4's is 9 with .* is 61"),
         ({"probabilities": np.full((N, 70), np.nan)}, "not a number", "'probabilities' of node 0 hold nan"),
         ({"node_probability": np.full(N, np.nan)}, "not a number", "'node_probability' of node 1 is nan"),
+        ({"probabilities": np.full((N, 70), -0.25)}, "impossible probability", "of node 0 hold -0.25"),
+        ({"node_probability": np.full(N, 1.5)}, "impossible probability", "of node 1 is 1.5"),
+        ({"kv_before": np.where(np.arange(L + N)[:, None] == 6, np.nan, KV)}, "not a number", "slot 6 holds nan"),
+        ({"kv_after": np.full((8, KV.shape[1]), np.inf)}, "not a number", "'kv_after' of slot 0 holds inf"),
         ({"end_tokens": np.array([55])}, "tokens past the end", r"gives \[52, 55\]"),
         ({"kv_after": KV}, "stale KV", "slot 5 does not hold node 2 .* node 1 is still there"),
         ({"kv_after": KV[[0, 1, 2, 3, 4, 6, 8, 10]]}, "wrong KV", "slot 6 .* it holds node 4"),
@@ -265,7 +270,7 @@ def test_a_dynamic_tree_is_held_to_its_limits(parents: list[int], ranks: list[in
 def test_a_dynamic_tree_grows_from_few_nodes_per_level() -> None:
     """Three of four nodes at depth 2 have a child, where only two were expanded."""
     dump = StepDump(prefix_len=L, parents=np.array([-1, 0, 0, 1, 1, 2, 2, 3, 4, 5]))
-    (only,) = diagnose(dump, TREE, DynamicTree(3, 2, 10))
+    (only,) = diagnose(dump, TREE, DynamicTree(num_steps=3, topk=2, num_draft_tokens=10))
     assert only.detail == "it verifies 3 nodes with children at depth 2, where topk is 2"
 
 
@@ -301,8 +306,10 @@ def test_a_node_without_a_guess_is_not_judged() -> None:
 def test_slots_that_hold_no_numbers_are_equal_to_themselves() -> None:
     empty = np.where(np.arange(3) == 1, np.nan, KV)
     kept = np.concatenate([empty[:L], empty[[L + n for n in PATH]]])
-    assert diagnose(replace(right(), kv_before=empty, kv_after=kept), TREE) == ()
-    assert diagnose(replace(right(), kv_before=empty, kv_after=empty), TREE)[0].name == "stale KV"
+    found = diagnose(replace(right(), kv_before=empty, kv_after=kept), TREE)
+    assert [difference.name for difference in found] == ["not a number"]  # and nothing was moved wrongly
+    found = diagnose(replace(right(), kv_before=empty, kv_after=empty), TREE)
+    assert [difference.name for difference in found] == ["not a number", "stale KV"]
 
 
 def test_what_cannot_be_checked_is_said() -> None:
@@ -447,3 +454,17 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="'prefix_len' cannot be read: it holds Python objects") as caught:
         load_dump(tmp_path / "objects.npz", TREE)
     assert "pickle" not in f"{caught.value}{caught.value.hint}"
+
+
+def test_what_lies_behind_the_committed_slots_may_be_anything() -> None:
+    after = np.concatenate([right().kv_after, np.full((3, KV.shape[1]), np.nan)])
+    assert diagnose(replace(right(), kv_after=after), TREE) == ()
+
+
+@needs_shared
+@pytest.mark.parametrize(("name", "difference"), [("d_kvnan", "not a number"), ("d_neg", "impossible probability")])
+def test_numbers_that_cannot_be_are_differences(name: str, difference: str) -> None:
+    path = DATA / "faults" / "break" / f"{name}.json"
+    values = json.loads(path.read_text())
+    tree = DraftTree.from_parents(values["parents"], values["ranks"])
+    assert [found.name for found in diagnose(load_dump(path, tree), tree)] == [difference]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from treeopt.profile.measure import Bench
     from treeopt.profile.session import Schedule
 
+FAILED = 3  # exit code
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.command("table")(table)
 app.command("fit")(fit)
@@ -55,7 +57,7 @@ def profile(
     """Hardware profiles: time this device's kernels, or fit measured times.
 
     With --out FILE: time the kernels of a model's step on this device, each checked first, and fit a profile to them.
-    A run that was killed goes on from its rows.
+    A run that was killed goes on from its rows; exit code 3 if points failed and the rest was fitted.
     """
     if context.invoked_subcommand is not None:
         return
@@ -85,7 +87,8 @@ def profile(
     bench = Bench(
         device=found, rows=RowFile(path=rows, device=found.key), questions=questions, seed=seed, keep=not dry_run
     )
-    with console.if_interrupted(lambda: _kept(rows)):
+    console.notes([f"timing {found.key}"])
+    with closing(bench), console.if_interrupted(lambda: _kept(rows)):
         schedule = _schedule(bench, budget_s)
         if dry_run:
             _dry_run(bench, schedule, json)
@@ -132,8 +135,8 @@ def _time(bench: Bench, schedule: Schedule, budget_s: float | None) -> None:
     from treeopt.profile.session import expected_s
 
     with progress("timed", len(schedule.left), "points", total=schedule.seconds) as advance:
-        for timed in bench.run(schedule.left, budget_s=budget_s):
-            advance(expected_s(timed.point, bench.ceilings, bench.device.kind), 1)
+        for done in bench.run(schedule.left, budget_s=budget_s):
+            advance(expected_s(done.point, bench.ceilings, bench.device.kind), 1)
 
 
 def _finish(bench: Bench, out: Path, json: bool) -> None:
@@ -148,6 +151,11 @@ def _finish(bench: Bench, out: Path, json: bool) -> None:
     console.report(profiled, json, report)
     console.notes(profiled.notes)
     console.wrote(*written, bench.rows.path)
+    if failures := bench.failures():
+        console.notes(
+            [f"{len(failures)} points failed; without its line in {bench.rows.failed} a point is tried again"]
+        )
+        raise typer.Exit(FAILED)
 
 
 def _dry_run(bench: Bench, schedule: Schedule, json: bool) -> None:

@@ -187,7 +187,9 @@ class Collection:
             return
         wanted = json.loads(json.dumps(identity))
         differing = [key for key, value in wanted.items() if known.get(key) != value]
-        if differing:
+        if differing and not any(self.folder.glob("part-*.npz")):  # nothing is lost
+            write_atomically(self.folder / _MANIFEST, json.dumps(identity, indent=2) + "\n", what="trace")
+        elif differing:
             raise InputError(
                 f"{self.folder}: an unfinished collection with another {' and '.join(differing)}",
                 hint="go on with the options it was begun with, or remove the folder to begin anew",

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, Literal, Protocol
 
+import numpy as np
+
+from treeopt.decode.models import softmax
 from treeopt.decode.step import ForwardBatch
 from treeopt.extras import require
 
@@ -21,11 +24,15 @@ class Attention(Protocol):
 
 
 def masked_attention(q: Any, keys: Any, values: Any, mask: Any, step: ForwardBatch) -> Any:
-    """The plain way, in the precision of its inputs; see `Attention`."""
+    """The plain way, in the precision of its inputs, torch's or numpy's; see `Attention`."""
     group = q.shape[1] // keys.shape[1]
+    if isinstance(q, np.ndarray):
+        keys, values = keys.repeat(group, axis=1), values.repeat(group, axis=1)
+        scores = np.where(mask[:, None], q @ keys.swapaxes(2, 3) / math.sqrt(q.shape[-1]), -np.inf)
+        return softmax(scores) @ values
     keys, values = keys.repeat_interleave(group, dim=1), values.repeat_interleave(group, dim=1)
     scores = q @ keys.transpose(2, 3) / math.sqrt(q.shape[-1])
-    return scores.masked_fill(~mask[:, None], -math.inf).softmax(-1) @ values
+    return softmax(scores.masked_fill(~mask[:, None], -math.inf)) @ values
 
 
 def kernel_attention(impl: Literal["triton", "torch"] = "triton") -> Attention:

@@ -49,7 +49,7 @@ class SlotCache:
         found = []
         for store, new in zip(self.layers[layer], (keys, values), strict=True):
             rows = _index(step.rows, store)
-            store[rows[:, None], :, _index(slots, store)] = new.transpose(1, 2)
+            store[rows[:, None], :, _index(slots, store)] = new.swapaxes(1, 2)
             found.append((store if everyone else store[rows])[:, :, : step.slots])
         return found[_KEYS], found[_VALUES]
 
@@ -73,7 +73,7 @@ class SlotCache:
         request, k = np.nonzero(path >= 0)
         for store in self._stores():
             chosen = _index(rows[request], store)
-            scratch = store[chosen, :, _index(lengths[request] + path[request, k], store)].clone()
+            scratch = store[chosen, :, _index(lengths[request] + path[request, k], store)]  # a copy
             store[chosen, :, _index(lengths[request] + k, store)] = scratch
 
     def compact_by_kernel(self, path: IntArray, *, lengths: IntArray, rows: IntArray) -> None:
@@ -106,7 +106,8 @@ class SlotCache:
 
     def _empty(self, like: Any) -> Any:
         _, heads, _, width = like.shape
-        return like.new_zeros((self.requests, heads, self.slots, width))
+        shape = (self.requests, heads, self.slots, width)
+        return np.zeros(shape, like.dtype) if isinstance(like, np.ndarray) else like.new_zeros(shape)
 
     def _grown(self, store: Any) -> Any:
         grown = self._empty(store)
@@ -133,4 +134,6 @@ class StepCache:
 
 
 def _index(values: IntArray, like: Any) -> Any:
+    if isinstance(like, np.ndarray):
+        return values
     return require("torch", extra="gpu").as_tensor(values, device=like.device)

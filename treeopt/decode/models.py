@@ -37,7 +37,7 @@ class CausalModel(Protocol):
             at: `[A]` the one token of each request whose logits are wanted.
 
         Returns:
-            a torch tensor of logits: `[A, M, V]`, or `[A, V]` with `at`.
+            logits, a torch tensor (numpy's, where the model runs without torch): `[A, M, V]`, or `[A, V]` with `at`.
         """
 
     def reference(self, tokens: IntArray, *, first: int = 0) -> Any:
@@ -46,15 +46,28 @@ class CausalModel(Protocol):
 
 
 def as_float64(tensor: Any) -> FloatArray:
-    """A torch tensor of any dtype and device as an array of the same shape."""
+    """A torch tensor of any dtype and device, or an array, as an array of the same shape."""
+    if isinstance(tensor, np.ndarray):
+        return tensor.astype(np.float64)
     return np.asarray(tensor.double().cpu().numpy(), dtype=np.float64)
 
 
+def softmax(scores: Any) -> Any:
+    """Torch or numpy scores `[..., n]` to weights that sum to 1 along the last axis."""
+    if not isinstance(scores, np.ndarray):
+        return scores.softmax(-1)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
 def distributions(logits: Any, temperature: float) -> FloatArray:
-    """Torch logits to float64 probabilities of the same shape, at a temperature above 0."""
-    return as_float64((logits.double() / temperature).softmax(-1))
+    """Torch or numpy logits to float64 probabilities of the same shape, at a temperature above 0."""
+    if isinstance(logits, np.ndarray):
+        return np.asarray(softmax(as_float64(logits) / temperature), dtype=np.float64)
+    return as_float64(softmax(logits.double() / temperature))
 
 
 def likeliest(logits: Any) -> IntArray:
-    """Torch logits `[..., V]` to the token with the largest one."""
-    return np.asarray(logits.argmax(-1).cpu().numpy(), dtype=np.int64)
+    """Torch or numpy logits `[..., V]` to the token with the largest one."""
+    best = logits.argmax(-1)
+    return np.asarray(best if isinstance(best, (np.ndarray, np.integer)) else best.cpu().numpy(), dtype=np.int64)

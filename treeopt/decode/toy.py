@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from treeopt.arrays import IntArray
 from treeopt.decode.attention import Attention, masked_attention
 from treeopt.decode.cache import SlotCache
+from treeopt.decode.models import softmax
 from treeopt.decode.step import ForwardBatch
 from treeopt.extras import require
 
@@ -41,7 +42,11 @@ class ToyShape:
 
 
 class ToyTransformer:
-    """See the module; `attention` may be any function of that signature."""
+    """See the module; `attention` may be any function of that signature.
+
+    Args:
+        library: what computes: torch, or numpy, which needs no more than the package itself and knows no other device.
+    """
 
     def __init__(
         self,
@@ -51,11 +56,14 @@ class ToyTransformer:
         dtype: str = "float64",
         device: str = "cpu",
         attention: Attention = masked_attention,
+        library: Literal["torch", "numpy"] = "torch",
     ) -> None:
-        self._torch = require("torch", extra="gpu")
         self.shape = shape = shape or ToyShape()
         self.attention = attention
-        self._dtype, self._device = getattr(self._torch, dtype), self._torch.device(device)
+        self._plain = library == "numpy"
+        self._library = np if self._plain else require("torch", extra="gpu")
+        self._dtype = np.dtype(dtype) if self._plain else getattr(self._library, dtype)
+        self._device = device if self._plain else self._library.device(device)
         self._weights = _random_weights(shape, seed, lambda values: self._tensor(values))
 
     @property
@@ -81,7 +89,7 @@ class ToyTransformer:
     def forward(self, step: ForwardBatch, cache: SlotCache, *, at: IntArray | None = None) -> Any:
         """See `CausalModel`."""
         bound = cache.bind(step)
-        mask = self._torch.as_tensor(step.mask, device=self._device)
+        mask = self._index(step.mask)
 
         def attend(q: Any, k: Any, v: Any, layer: int) -> Any:
             keys, values = bound.update(k, v, layer)
@@ -93,32 +101,33 @@ class ToyTransformer:
         """See `CausalModel`."""
 
         def attend(q: Any, k: Any, v: Any, layer: int) -> Any:
+            if self._plain:
+                return _one_by_one(q, k, v)
             group = self.shape.heads // self.shape.kv_heads
             k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
-            return self._torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return self._library.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
         return self._run(tokens[None], np.arange(len(tokens))[None], attend, None)[0, first:]
 
     def _run(self, tokens: IntArray, positions: IntArray, attend: Callable[..., Any], at: IntArray | None) -> Any:
-        with self._torch.no_grad():
-            w = self._weights
-            x = w["embedding"][self._index(tokens)]
-            turn = self._rotation(positions)
-            for layer in range(self.shape.layers):
-                h = _rms_norm(x)
-                q, k, v = (self._heads(h @ w[f"{name}{layer}"]) for name in ("q", "k", "v"))
-                mixed = attend(_rotate(q, turn), _rotate(k, turn), v, layer)
-                x = x + mixed.transpose(1, 2).flatten(2) @ w[f"o{layer}"]
-                h = _rms_norm(x)
-                gate = self._torch.nn.functional.silu(h @ w[f"gate{layer}"])
-                x = x + (gate * (h @ w[f"up{layer}"])) @ w[f"down{layer}"]
-            if at is not None:
-                x = x[self._index(np.arange(len(at))), self._index(at)]
-            return _rms_norm(x) @ w["head"]
+        w = self._weights
+        x = w["embedding"][self._index(tokens)]
+        turn = self._rotation(positions)
+        for layer in range(self.shape.layers):
+            h = _rms_norm(x)
+            q, k, v = (self._heads(h @ w[f"{name}{layer}"]) for name in ("q", "k", "v"))
+            mixed = attend(self._rotated(q, turn), self._rotated(k, turn), v, layer).swapaxes(1, 2)
+            x = x + mixed.reshape(*mixed.shape[:2], -1) @ w[f"o{layer}"]
+            h = _rms_norm(x)
+            gate = h @ w[f"gate{layer}"]
+            x = x + (gate / (1 + self._library.exp(-gate)) * (h @ w[f"up{layer}"])) @ w[f"down{layer}"]
+        if at is not None:
+            x = x[self._index(np.arange(len(at))), self._index(at)]
+        return _rms_norm(x) @ w["head"]
 
     def _heads(self, x: Any) -> Any:
         """`[A, M, heads * head_dim]` to `[A, heads, M, head_dim]`."""
-        return x.unflatten(2, (-1, self.shape.head_dim)).transpose(1, 2)
+        return x.reshape(*x.shape[:2], -1, self.shape.head_dim).swapaxes(1, 2)
 
     def _rotation(self, positions: IntArray) -> tuple[Any, Any]:
         """`[A, 1, M, head_dim / 2]` cosines and sines of each position's angles."""
@@ -126,11 +135,19 @@ class ToyTransformer:
         angle = positions[:, None, :, None] * _ROTARY_BASE ** (-np.arange(half) / half)
         return self._tensor(np.cos(angle)), self._tensor(np.sin(angle))
 
-    def _index(self, values: IntArray) -> Any:
-        return self._torch.as_tensor(values, device=self._device)
+    def _rotated(self, x: Any, turn: tuple[Any, Any]) -> Any:
+        half = self.shape.head_dim // 2
+        (cos, sin), first, second = turn, x[..., :half], x[..., half:]
+        parts = [first * cos - second * sin, second * cos + first * sin]
+        return np.concatenate(parts, axis=-1) if self._plain else self._library.cat(parts, dim=-1)
+
+    def _index(self, values: Any) -> Any:
+        return values if self._plain else self._library.as_tensor(values, device=self._device)
 
     def _tensor(self, values: Any) -> Any:
-        return self._torch.as_tensor(values, dtype=self._dtype, device=self._device)
+        if self._plain:
+            return np.asarray(values, dtype=self._dtype)
+        return self._library.as_tensor(values, dtype=self._dtype, device=self._device)
 
 
 def _random_weights(shape: ToyShape, seed: int, tensor: Callable[[Any], Any]) -> dict[str, Any]:
@@ -148,9 +165,15 @@ def _random_weights(shape: ToyShape, seed: int, tensor: Callable[[Any], Any]) ->
 
 
 def _rms_norm(x: Any) -> Any:
-    return x * (x.square().mean(-1, keepdim=True) + _NORM_EPSILON).rsqrt()
+    return x * ((x * x).mean(-1)[..., None] + _NORM_EPSILON) ** -0.5
 
 
-def _rotate(x: Any, turn: tuple[Any, Any]) -> Any:
-    (cos, sin), (first, second) = turn, x.chunk(2, dim=-1)
-    return require("torch", extra="gpu").cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+def _one_by_one(q: Any, k: Any, v: Any) -> Any:
+    """Causal attention `[1, H, L, D]` of one text, token by token and head by head: no mask that could be wrong."""
+    _, heads, length, width = q.shape
+    found, group = np.zeros_like(q), heads // k.shape[1]
+    for head in range(heads):
+        for i in range(length):
+            scores = k[0, head // group, : i + 1] @ q[0, head, i] / math.sqrt(width)
+            found[0, head, i] = softmax(scores) @ v[0, head // group, : i + 1]
+    return found

@@ -2,7 +2,8 @@
 
 Flags: llama.cpp's `common/arg.cpp` as llama-cpp-python 0.3.36 ships it. `--draft-max` and its like are removed;
 `--spec-type` must be said, except that a drafter's file may name its own. n-grams: `ngram-simple` looks up runs of
-exactly N tokens, the latest match, and copies M tokens; the other n-gram kinds choose lengths by their own statistics.
+exactly N tokens, the latest match, and copies M tokens, but nothing where fewer than N follow (`common/ngram-map.cpp`);
+the other n-gram kinds choose lengths by their own statistics.
 """
 
 from __future__ import annotations
@@ -42,10 +43,11 @@ def _write(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
     length = schedule.longest
     flags = [f"--{_TYPE}", word.text]
     if word.text == "ngram-simple":
-        flags += [f"--{_RUN}", str(setup.lookup.longest), f"--{_COPIED}", str(length)]
+        run = min(setup.lookup.longest, length)  # a longer run than draft is never drafted from
+        flags += [f"--{_RUN}", str(run), f"--{_COPIED}", str(length)]
         notes = (
-            f"llama.cpp looks up runs of exactly {setup.lookup.longest} tokens, the latest match; it drafts nothing "
-            f"before {setup.lookup.longest + length + 2} tokens of text",
+            f"llama.cpp looks up runs of exactly {run} tokens, the latest match, and drafts {run} tokens or more; none "
+            f"in the first {run + length + 1} tokens of text",
         )
     else:
         flags += [f"--{_MAX}", str(length), f"--{_MIN}", "0", f"--{_P_MIN}", "0"]

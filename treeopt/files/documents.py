@@ -19,6 +19,7 @@ from treeopt.files.opening import OpenedFile
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _REQUIRED: Final = object()
+_KEY_CHARS: Final = 60  # of a key in messages
 _MAX_BYTES: Final = 256 << 20  # no profile or plan comes near it; a device never ends
 
 Keys = tuple[str | int, ...]
@@ -58,7 +59,7 @@ class Field:
 
     def error(self, message: str, *, hint: str) -> FileFormatError:
         """An error at this field's line."""
-        path = "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in self.keys).lstrip(".")
+        path = "".join(f"[{k}]" if isinstance(k, int) else f".{k[:_KEY_CHARS]}" for k in self.keys).lstrip(".")
         return self.document.error(f"{path}: {message}" if path else message, *self.keys, hint=hint)
 
     def mapping(self) -> dict[str, Any]:
@@ -122,6 +123,8 @@ class Field:
     def integer(self, *, low: float = -math.inf, high: float = math.inf) -> int:
         """This value as a whole number in [low, high]."""
         value = self.number(low=low, high=high)
+        if abs(value) > 2**62:
+            raise self.error("a number of more than 18 digits", hint="give a measured, finite value")
         if value != int(value):
             raise self.error(f"{value:g} is not a whole number", hint="give a whole number")
         return int(value)

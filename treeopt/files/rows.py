@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
 
 from treeopt.errors import FileFormatError
 from treeopt.extras import require
@@ -24,6 +26,8 @@ def csv_rows(file: SourceFile) -> Iterator[tuple[Line, list[str]]]:
     Raises:
         FileFormatError: a quote that is not closed, or a cell that is too long, with its line.
     """
+    import csv  # traces, which start with the command, need none
+
     text = file.text()
     first = text.lstrip("\r\n").replace("\r", "\n").partition("\n")[0]
     delimiter = max(_DELIMITERS, key=first.count) if any(d in first for d in _DELIMITERS) else ","
@@ -50,7 +54,7 @@ def json_rows(file: SourceFile) -> Iterator[tuple[Line, dict[str, Any]]]:
             try:
                 row = json.loads(line.text)
             except (ValueError, RecursionError) as error:
-                reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+                reason = "nested too deeply" if isinstance(error, RecursionError) else getattr(error, "msg", str(error))
                 raise line.error(f"not valid JSON: {reason}", hint="one JSON object on each line") from None
             if not isinstance(row, dict):
                 raise line.error("not a JSON object", hint="one JSON object on each line")
@@ -98,6 +102,16 @@ class ParquetRows:
         """
         with self._errors():
             yield from self._file.iter_batches(rows, columns=list(columns), use_threads=False)
+
+    def whole(self) -> dict[str, npt.NDArray[Any]]:
+        """`[R]` every column.
+
+        Raises:
+            FileFormatError: a damaged page.
+        """
+        with self._errors():
+            table = self._file.read(use_threads=False)
+            return {name: np.asarray(table[name].to_numpy()) for name in table.column_names}
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:

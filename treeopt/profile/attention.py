@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -16,6 +16,7 @@ from treeopt.profile.pool import Pool
 from treeopt.profile.workload import Checked, Workload
 
 PAGE_SIZE: Final = 64
+_SHORT: Final = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,16 @@ class AttentionSizes:
     heads: int
     kv_heads: int
     head_dim: int
+
+    @property
+    def checked(self) -> list[int]:
+        """The nodes whose rows are checked, of every request: the root, one in the middle, the last."""
+        return sorted({0, self.nodes // 2, self.nodes - 1})
+
+    @property
+    def short(self) -> int:
+        """Tokens of the prefix over which all rows are checked: so few that a missing one shows in sixteen bits."""
+        return min(self.prefix, _SHORT)
 
     @classmethod
     def of(cls, point: Point) -> AttentionSizes:
@@ -76,16 +87,26 @@ def step_mask(torch: Any, nodes: int, prefix: int) -> Any:
 
 def masked_workload(s: AttentionSizes, pool: Pool, sets: int) -> Workload:
     """torch's scaled dot-product attention with the step's mask, as models of Hugging Face call it."""
-    mask = step_mask(pool.torch, s.nodes, s.prefix).to(pool.device)
+    masks = [step_mask(pool.torch, s.nodes, prefix).to(pool.device) for prefix in (s.prefix, s.short)]
     attend = pool.torch.nn.functional.scaled_dot_product_attention
-    return contiguous_workload(s, pool, sets, partial(attend, attn_mask=mask, enable_gqa=s.heads != s.kv_heads), mask)
+    calls = [partial(attend, attn_mask=mask, enable_gqa=s.heads != s.kv_heads) for mask in masks]
+    return contiguous_workload(s, pool, sets, calls[0], masks[0], attend_short=calls[1])
 
 
 def contiguous_workload(
-    s: AttentionSizes, pool: Pool, sets: int, attend: Callable[[Any, Any, Any], Any], mask: Any
+    s: AttentionSizes,
+    pool: Pool,
+    sets: int,
+    attend: Callable[[Any, Any, Any], Any],
+    mask: Any,
+    *,
+    attend_short: Callable[[Any, Any, Any], Any] | None = None,
 ) -> Workload:
-    """`attend(q, k, v)` of `[B, heads, tokens, D]`, the tree's keys behind the prefix's; right is what `mask` says."""
-    torch, keys = pool.torch, s.prefix + s.nodes
+    """`attend(q, k, v)` of `[B, heads, tokens, D]`, the tree's keys behind the prefix's; right is what `mask` says.
+
+    `attend_short` is the same over the last `short` tokens of the prefix.
+    """
+    keys = s.prefix + s.nodes
     shapes = (
         (s.requests, s.heads, s.nodes, s.head_dim),
         (s.requests, s.kv_heads, keys, s.head_dim),
@@ -94,13 +115,27 @@ def contiguous_workload(
     pool.reserve(*shapes, sets=sets)
     inputs = [(pool.take(*shapes[0]), pool.take(*shapes[1]), pool.take(*shapes[2])) for _ in range(sets)]
 
-    def check() -> Checked:
-        q, k, v = (part[:1].double() for part in inputs[0])  # of the first request: float64 takes room
-        k, v = (part.repeat_interleave(s.heads // s.kv_heads, dim=1) for part in (k, v))
-        scores = (q @ k.transpose(2, 3) / s.head_dim**0.5).masked_fill(~mask, -torch.inf)
-        return Checked(attend(*inputs[0])[:1], scores.softmax(-1) @ v)
+    def check(attend: Callable[[Any, Any, Any], Any], prefix: int, nodes: list[int]) -> Checked:
+        q, k, v = inputs[0]
+        k, v = (part[:, :, s.prefix - prefix :] for part in (k, v))
+        seen = mask[nodes][:, s.prefix - prefix :]
+        exact = [_exact(q[b, :, nodes], k[b], v[b], seen, pool) for b in range(s.requests)]
+        return Checked(attend(q, k, v)[:, :, nodes], pool.torch.stack(exact))
 
-    return Workload(calls=tuple(partial(attend, *parts) for parts in inputs), check=check, terms=keys + s.head_dim)
+    return Workload(
+        calls=tuple(partial(attend, *parts) for parts in inputs),
+        check=partial(check, attend, s.prefix, s.checked),
+        terms=keys + s.head_dim,
+        check_small=attend_short and partial(check, attend_short, s.short, list(range(s.nodes))),
+    )
+
+
+def _exact(q: Any, k: Any, v: Any, seen: Any, pool: Pool) -> Any:
+    """`[heads, n, D]` in float64, of one request: all at once would take more memory than the inputs."""
+    group = q.shape[0] // k.shape[0]
+    k, v = (part.double().repeat_interleave(group, dim=0) for part in (k, v))
+    scores = (q.double() @ k.transpose(1, 2) / q.shape[-1] ** 0.5).masked_fill(~seen, -pool.torch.inf)
+    return scores.softmax(-1) @ v
 
 
 def kernel_workload(
@@ -129,18 +164,31 @@ def kernel_workload(
     q, k, v, cache = prepared[0]
     step = steps.prepare_step(q, cache, forest, impl=impl)
 
-    def attend(*arguments: Any) -> Any:
+    def attend(*arguments: Any, step: Any = step) -> Any:
         return attention.tree_attention(*arguments, step, impl=impl).out
 
-    def check() -> Checked:
-        one = trees.NodeTrees.from_parents([binary_parents(s.nodes)], device=pool.device)
-        own = caches.ContiguousCache(
-            k=cache.rows(cache.k, 0, s.prefix)[None].double(),
-            v=cache.rows(cache.v, 0, s.prefix)[None].double(),
-            lengths=lengths[:1],
-        )
-        exact = attention.tree_attention_reference(*(part[: s.nodes].double() for part in (q, k, v)), own, one).out
-        return Checked(attend(q, k, v, cache)[: s.nodes], exact)
+    def check(cache: Any, step: Any, nodes: list[int]) -> Checked:
+        result = attend(q, k, v, cache, step=step).unflatten(0, (s.requests, s.nodes))[:, nodes]
+        prefix = int(cache.lengths[0])
+        seen = step_mask(torch, s.nodes, prefix).to(pool.device)[nodes]
+        exact = []
+        for request in range(s.requests):
+            own = slice(request * s.nodes, (request + 1) * s.nodes)
+            keys, values = (
+                torch.cat([cache.rows(stored, request, prefix), part[own]]).transpose(0, 1)
+                for stored, part in ((cache.k, k), (cache.v, v))
+            )
+            exact.append(_exact(q[own][nodes].transpose(0, 1), keys, values, seen, pool).transpose(0, 1))
+        return Checked(result, torch.stack(exact))
+
+    def check_small() -> Checked:
+        short = replace(cache, lengths=torch.full_like(lengths, s.short))
+        return check(short, steps.prepare_step(q, short, forest, impl=impl), list(range(s.nodes)))
 
     calls = tuple(partial(attend, *arguments) for arguments in prepared)
-    return Workload(calls=calls, check=check, terms=s.prefix + s.nodes + s.head_dim)
+    return Workload(
+        calls=calls,
+        check=partial(check, cache, step, s.checked),
+        terms=s.prefix + s.nodes + s.head_dim,
+        check_small=check_small,
+    )

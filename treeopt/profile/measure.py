@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final, NamedTuple
 
 from treeopt.cost.drafter import Drafter
@@ -17,7 +17,7 @@ from treeopt.profile.grid import Reach, ceiling_points, grid
 from treeopt.profile.points import ATTENTION, Ceilings, Point
 from treeopt.profile.pool import Pool
 from treeopt.profile.rows import RowFile, Timed
-from treeopt.profile.session import Schedule, schedule, timed
+from treeopt.profile.session import Failed, Schedule, TimePoint, checked_and_timed, schedule, timed
 from treeopt.profile.shapes import Shapes, shapes_of
 from treeopt.profile.timer import cold_bytes
 from treeopt.profile.workload import Workload, workload
@@ -49,6 +49,8 @@ class PointTime(NamedTuple):
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Bench:
     """One device, the rows that it fills, and the questions that they answer; without `keep` no row is written.
+
+    On a GPU points are timed in a process of their own, which may die of one: end it with `close`.
 
     Raises:
         InputError: a dtype that torch has no kernels for, or a tp that the heads do not divide by.
@@ -91,15 +93,23 @@ class Bench:
     @cached_property
     def ceilings(self) -> Ceilings:
         """The rates of a large copy and a large matrix product, from the rows or timed now."""
-        copy, product = ceiling_points(
-            self.questions.dtype, device=self.device.kind, memory_bytes=self.device.input_bytes
-        )
+        copy, product = self._ceiling_points
         found = dict(self.rows.times((copy, product)))
         for done in self.run(point for point in (copy, product) if point not in found):
+            if isinstance(done, Failed):
+                raise InputError(
+                    f"the device's rate cannot be timed: {done.point}: {done.reason}",
+                    hint="free its memory, or see whether other processes use it",
+                )
             found[done.point] = done.timing.time_s
         return Ceilings(
             bandwidth_bytes_per_s=copy.traffic_bytes / found[copy], flops_per_s=product.flops / found[product]
         )
+
+    @cached_property
+    def _ceiling_points(self) -> tuple[Point, Point]:
+        memory = self.device.input_bytes
+        return ceiling_points(self.questions.dtype, device=self.device.kind, memory_bytes=memory)
 
     def schedule(self, budget_s: float | None) -> Schedule:
         """What is left, and what of it fits into a budget that began when this bench was made."""
@@ -108,26 +118,57 @@ class Bench:
             budget_s -= self.clock() - self.start_s + _FIT_S
         return schedule(self.points, self.rows, ceilings, device=self.device.kind, budget_s=budget_s)
 
-    def run(self, left: Iterator[Point] | tuple[Point, ...], *, budget_s: float | None = None) -> Iterator[Timed]:
-        """Time points; each is in the file when it is given.
-
-        Raises:
-            WrongResultError: a kernel's result is wrong.
-        """
+    def run(self, left: Iterable[Point], *, budget_s: float | None = None) -> Iterator[Timed | Failed]:
+        """Time points; each is in the file when it is given, those that fail in the file of failures."""
         deadline_s = None if budget_s is None else self.start_s + budget_s - _FIT_S
-        for done in timed(tuple(left), self.make, self.device.timer, deadline_s=deadline_s, clock=self.clock):
-            if self.keep:
+        for done in timed(left, self.time_point, deadline_s=deadline_s, clock=self.clock):
+            if self.keep and isinstance(done, Timed):
                 self.rows.append(done)
+            elif self.keep and isinstance(done, Failed):
+                self.rows.note(done.point, done.reason)
             yield done
 
+    @cached_property
+    def time_point(self) -> TimePoint:
+        """What times a point."""
+        if self.device.kind == "cpu":
+            return self.timing_here()
+        from treeopt.profile.child import Child
+
+        bare = Bench(device=self.device, rows=self.rows, questions=self.questions, seed=self.seed, keep=False)
+        return Child(bare.timing_here)
+
+    def timing_here(self) -> TimePoint:
+        """Times a point in this process."""
+        return partial(checked_and_timed, make=self.make, timer=self.device.timer)
+
+    def close(self) -> None:
+        """End the process that times."""
+        close = getattr(self.__dict__.get("time_point"), "close", None)
+        if close is not None:
+            close()
+
     def noise(self) -> float | None:
-        """How far a second timing of the first point is from its row, as a share; None if it has no row."""
-        first = self.points[0]
-        time_s = self.rows.times((first,)).get(first)
-        if time_s is None:
-            return None
-        again = self.device.timer.time(self.make(first).calls)
-        return abs(again.time_s / time_s - 1.0)
+        """How far a second timing of the first point is from its row, as a share; None if it has no row, or fails."""
+        return self._again(self.points[:1])
+
+    def drift(self) -> float | None:
+        """How far the ceilings are now from what they were at the start, at most, as a share: a clock that fell, or
+        another process that came."""
+        return self._again(self._ceiling_points)
+
+    def _again(self, points: Sequence[Point]) -> float | None:
+        before = self.rows.times(points)
+        apart = [
+            abs(done.timing.time_s / before[done.point] - 1.0)
+            for done in timed(before, self.time_point)
+            if isinstance(done, Timed)
+        ]
+        return max(apart, default=None)
+
+    def failures(self) -> list[Failed]:
+        """The points that could not be timed."""
+        return [Failed(point=point, reason=reason) for point, reason in self.rows.failures(self.points).items()]
 
     def times(self) -> list[PointTime]:
         """All points that have a row, with their floors."""
@@ -137,6 +178,11 @@ class Bench:
     def notes(self) -> list[str]:
         """What a reader of the profile must know."""
         found = list(self.shapes.untimed)
+        failures = self.failures()
+        for reason in dict.fromkeys(failed.reason for failed in failures):
+            mine = [failed.point for failed in failures if failed.reason == reason]
+            more = f" and {len(mine) - 1} more" if len(mine) > 1 else ""
+            found.append(f"not timed: {mine[0]}{more}: {reason}")
         if self.shapes.attention and not any(point.operator == ATTENTION for point in self.points):
             found.append("tree attention is not timed: the kernel has no configuration for these heads")
         return found

@@ -18,6 +18,7 @@ from treeopt.profile.points import COMPACTION, Ceilings, Point
 
 # No link is timed; what prices messages until all-reduce rows are added is this.
 _PCIE_BYTES_PER_S: Final = 64e9
+_DRIFT: Final = 0.1  # beyond what two timings of one point differ by
 _ASSUMED: Final = "assumed, not measured: PCIe 5.0 x16, one direction"
 
 
@@ -135,11 +136,30 @@ def profile_of(bench: Bench, *, name: str, command: str, noise: float | None) ->
     except InputError as error:
         if "too few" not in str(error):
             raise
+        failures = bench.failures()
+        why = (
+            f"; {len(failures)} points failed, the first: {failures[0].point}: {failures[0].reason}" if failures else ""
+        )
         raise InputError(
-            str(error), hint=f"{bench.rows.path} keeps what was timed: run again with more time or a larger grid"
+            f"{error}{why}",
+            hint=f"{bench.rows.path} keeps what was timed: run again with more time or a larger grid",
         ) from None
-    notes = [*bench.notes(), *(warning for warning in fitted.warnings if "without a price" not in warning)]
+    drift = bench.drift()
+    notes = [
+        *bench.notes(),
+        *_state(bench, drift),
+        *(warning for warning in fitted.warnings if "without a price" not in warning),
+    ]
     return Profiled(fitted=fitted, ceilings=bench.ceilings, times=bench.times(), noise=noise, notes=notes)
+
+
+def _state(bench: Bench, drift: float | None) -> list[str]:
+    """What the device's state says about its times."""
+    state = bench.device.gpu_state()
+    notes = [] if state is None else list(state.notes())
+    if drift is not None and drift > _DRIFT:
+        notes.append(f"the device's rates are {drift:.0%} from those at the start: it was throttled, or others used it")
+    return notes
 
 
 def over_floor(times: list[PointTime]) -> list[OverFloor]:

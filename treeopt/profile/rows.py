@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +15,7 @@ from treeopt.profile.points import Point
 from treeopt.profile.timer import Timing
 
 _WHAT: Final = "file of timing rows"
-_NOT_SIZES: Final = ("operator", "dtype", "time_s", "spread", "calls", "error", "device")
+_NOT_SIZES: Final = ("operator", "dtype", "time_s", "spread", "calls", "error", "device", "failed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +58,31 @@ class RowFile:
             InputError: it cannot be read, or holds rows of another device.
             FileFormatError: a line that is no row; the last may be cut short, since a killed run leaves it so.
         """
-        known = {(row["operator"], row["dtype"], *_sizes(row)): float(row["time_s"]) for row in self._rows()}
-        keys = {point: (point.operator, str(point.dtype), *sorted(point.sizes)) for point in points}
-        return {point: known[key] for point, key in keys.items() if key in known}
+        known = {_key(row): float(row["time_s"]) for row in self._rows(self.path, "time_s")}
+        return {point: known[key] for point, key in _keys(points) if key in known}
+
+    def failures(self, points: Iterable[Point]) -> Mapping[Point, str]:
+        """Why those points have no time; they are not tried again while the file of failures has them.
+
+        Raises:
+            InputError, FileFormatError: see `times`.
+        """
+        known = {_key(row): str(row["failed"]) for row in self._rows(self.failed, "failed")}
+        return {point: known[key] for point, key in _keys(points) if key in known}
+
+    @property
+    def failed(self) -> Path:
+        """Where points that failed are noted: `mine.rows.jsonl` has `mine.rows.failed.jsonl` beside it."""
+        return self.path.with_suffix(f".failed{self.path.suffix}")
+
+    def note(self, point: Point, reason: str) -> None:
+        """Note that a point failed, on disk when this returns.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        row = {"operator": point.operator, "dtype": str(point.dtype), **dict(point.sizes)}
+        append_line(self.failed, json.dumps(row | {"failed": reason, "device": self.device}), what=_WHAT)
 
     def append(self, timed: Timed) -> None:
         """Add one row, on disk when this returns.
@@ -70,31 +92,37 @@ class RowFile:
         """
         append_line(self.path, json.dumps(timed.row(self.device)), what=_WHAT)
 
-    def _rows(self) -> list[dict[str, Any]]:
-        if not self.path.exists():
+    def _rows(self, path: Path, value: str) -> list[dict[str, Any]]:
+        if not path.exists():
             return []
-        text = read_text(self.path, what=_WHAT)
+        text = read_text(path, what=_WHAT)
         whole, _, rest = text.rpartition("\n")
         if rest:  # a row that a killed run did not finish
-            write_atomically(self.path, whole + "\n" if whole else "", what=_WHAT, own=True)
-        return [self._row(line, number) for number, line in enumerate(whole.split("\n"), start=1) if line]
+            write_atomically(path, whole + "\n" if whole else "", what=_WHAT, own=True)
+        return [self._row(path, line, number, value) for number, line in enumerate(whole.split("\n"), start=1) if line]
 
-    def _row(self, line: str, number: int) -> dict[str, Any]:
+    def _row(self, path: Path, line: str, number: int, value: str) -> dict[str, Any]:
         try:
             row = json.loads(line)
-            needed = {"operator", "dtype", "time_s", "device"} <= row.keys()
+            needed = {"operator", "dtype", value, "device"} <= row.keys()
         except (ValueError, AttributeError):
             needed = False
-        if not needed or not isinstance(row["time_s"], int | float):
-            raise FileFormatError(f"{self.path}:{number}: not a timing row", hint="delete that line, or start anew")
+        if not needed or not isinstance(row[value], str if value == "failed" else int | float):
+            raise FileFormatError(f"{path}:{number}: not a timing row", hint="delete that line, or start anew")
         if row["device"] != self.device:
             raise InputError(
-                f"{self.path}:{number} was timed on {row['device']}, this is {self.device}",
+                f"{path}:{number} was timed on {row['device']}, this is {self.device}",
                 hint="give each device, number of threads and version its own file with --rows",
             )
         found: dict[str, Any] = row
         return found
 
 
-def _sizes(row: Mapping[str, Any]) -> list[tuple[str, int]]:
-    return sorted((name, value) for name, value in row.items() if name not in _NOT_SIZES)
+def _keys(points: Iterable[Point]) -> Iterator[tuple[Point, tuple[Any, ...]]]:
+    for point in points:
+        yield point, (point.operator, str(point.dtype), *sorted(point.sizes))
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    sizes = sorted((name, value) for name, value in row.items() if name not in _NOT_SIZES)
+    return row["operator"], row["dtype"], *sizes

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from treeopt.errors import TreeoptError
 from treeopt.profile.points import Ceilings, Point
 from treeopt.profile.rows import RowFile, Timed
 from treeopt.profile.timer import REPEAT_S, REPEATS, Timer
@@ -36,8 +37,8 @@ def expected_s(point: Point, ceilings: Ceilings, device: str) -> float:
 def schedule(
     points: Sequence[Point], rows: RowFile, ceilings: Ceilings, *, device: str, budget_s: float | None
 ) -> Schedule:
-    """The beginning of `points` that fits into the budget; what the file already has costs nothing."""
-    done = rows.times(points)
+    """The beginning of `points` that fits into the budget; what the file already has, failures too, costs nothing."""
+    done = rows.times(points).keys() | rows.failures(points).keys()
     chosen: list[Point] = []
     seconds = 0.0
     for point in points:
@@ -49,22 +50,55 @@ def schedule(
     return Schedule(points=tuple(chosen), left=tuple(p for p in chosen if p not in done), seconds=seconds)
 
 
+class TimingError(Exception):
+    """A point that has no time: it failed, or took its process along."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """A point that could not be timed, and why."""
+
+    point: Point
+    reason: str
+
+
+TimePoint = Callable[[Point], Timed]
+
+
+def checked_and_timed(point: Point, make: Callable[[Point], Workload], timer: Timer) -> Timed:
+    """Check a point, then time it.
+
+    Raises:
+        WrongResultError: the kernel's result is wrong; no time of it is kept.
+    """
+    work = make(point)
+    error = work.error(point)
+    return Timed(point=point, timing=timer.time(work.calls), error=error)
+
+
 def timed(
-    left: Sequence[Point],
-    make: Callable[[Point], Workload],
-    timer: Timer,
+    left: Iterable[Point],
+    time_point: TimePoint,
     *,
     deadline_s: float | None = None,
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[Timed]:
-    """Check and time the points one by one; stops before the first that begins after the deadline.
+) -> Iterator[Timed | Failed]:
+    """Time the points one by one; stops before the first that begins after the deadline.
 
-    Raises:
-        WrongResultError: a kernel's result is wrong; no time of it is kept.
+    A point that fails, be it for want of memory, for a wrong result or with its process, is told and left out.
     """
     for point in left:
         if deadline_s is not None and clock() > deadline_s:
             return
-        work = make(point)
-        error = work.error(point)
-        yield Timed(point=point, timing=timer.time(work.calls), error=error)
+        try:
+            yield time_point(point)
+        except Exception as error:  # kernels, compilers and drivers raise what they like
+            yield Failed(point=point, reason=reason_of(error))
+
+
+def reason_of(error: Exception) -> str:
+    """An error in one line: the class where it is not ours, then what it says first."""
+    lines = str(error).strip().splitlines()
+    said = lines[0].strip() if lines else ""
+    own = isinstance(error, TreeoptError | TimingError)
+    return (said if own and said else f"{type(error).__name__}: {said}".rstrip(": "))[:300]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -13,7 +14,7 @@ from treeopt.decode.batch import TreeBatch
 from treeopt.decode.cache import SlotCache
 from treeopt.decode.decoder import emissions
 from treeopt.decode.draws import RandomDraws
-from treeopt.decode.models import CausalModel, as_float64, likeliest
+from treeopt.decode.models import CausalModel, as_float64, distributions, likeliest
 from treeopt.decode.rules import RULES
 from treeopt.decode.step import text_step, tree_step
 from treeopt.decode.verdicts import Verification
@@ -61,7 +62,7 @@ def own_dump(case: Case) -> StepDump:
 
 def _exchanged(logits: Any, nodes: IntArray, tokens: IntArray) -> Any:
     """Logits `[N, V]` with those of each node's likeliest token and of the one given exchanged."""
-    best, found = likeliest(logits)[nodes], logits.clone()
+    best, found = likeliest(logits)[nodes], copy.deepcopy(logits)
     found[nodes, tokens], found[nodes, best] = logits[nodes, best], logits[nodes, tokens]
     return found
 
@@ -75,14 +76,14 @@ def _judged(case: Case, logits: Any) -> _Judged:
     """What nodes were judged by, with the distributions where the vocabulary is small enough to be written down."""
     if case.model.vocabulary_size > _TOKEN_COLUMNS * len(case.tree):
         return _Judged(None, None)
-    p = as_float64(logits.double().softmax(-1))
+    p = distributions(logits, 1.0)
     return _Judged(p, p[np.maximum(case.tree.parents, 0), case.tokens])
 
 
 def _slots(cache: SlotCache, slots: int) -> FloatArray:
     """`[slots, W]` keys and values of the first layer."""
     keys, values = cache.committed(0, slots)[0]
-    return np.concatenate([as_float64(part.transpose(0, 1).flatten(1)) for part in (keys, values)], axis=1)
+    return np.concatenate([as_float64(part.swapaxes(0, 1)).reshape(slots, -1) for part in (keys, values)], axis=1)
 
 
 NOISE_FACTOR: Final = 8.0
@@ -174,13 +175,14 @@ class Case:
         for row, length in enumerate(lengths):
             noise = max(noise, cache_difference(plain.cache, row, plain.at_once, row, length))
             for layer in plain.cache.committed(row, length):
-                largest = max(largest, *(float(values.abs().max()) for values in layer))
+                largest = max(largest, *(float(abs(values).max()) for values in layer))
         least, most = (n * self._epsilon * largest for n in (EPSILONS, PLAIN_EPSILONS))
         return max(least, NOISE_FACTOR * min(noise, most))
 
     @property
     def _epsilon(self) -> float:
-        return float(require("torch", extra="gpu").finfo(self.model.dtype).eps)
+        dtype = self.model.dtype
+        return float((np if isinstance(dtype, np.dtype) else require("torch", extra="gpu")).finfo(dtype).eps)
 
     def run(self, tokens: IntArray | None = None) -> TreeRun:
         """The tree step, behind a prefilled prefix."""
@@ -202,5 +204,5 @@ class TreeRun(NamedTuple):
 def cache_difference(a: SlotCache, row_a: int, b: SlotCache, row_b: int, length: int) -> float:
     """The largest difference between two requests' first `length` slots."""
     pairs = zip(a.committed(row_a, length), b.committed(row_b, length), strict=True)
-    worst = [float((x - y).abs().max()) for ours, theirs in pairs for x, y in zip(ours, theirs, strict=True)]
+    worst = [float(abs(x - y).max()) for ours, theirs in pairs for x, y in zip(ours, theirs, strict=True)]
     return float(np.max(worst))  # not Python's, which passes over what is not a number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
@@ -183,7 +184,7 @@ def _compacted(name: str, case: Case, compact: Callable[..., None]) -> Check:
     cache, errors = case.run().cache, []
     for node in range(len(case.tree)):
         path = case.path(node)
-        ours = replace(cache, layers=[(keys.clone(), values.clone()) for keys, values in cache.layers])
+        ours = replace(cache, layers=[(copy.deepcopy(keys), copy.deepcopy(values)) for keys, values in cache.layers])
         compact(ours, path[None], lengths=row + L, rows=row)
         errors.append(cache_difference(ours, 0, case.plain.cache, case.row_of(node), L + len(path)))
     return _by_node(name, case, np.array(errors), case.allowed_cache)

@@ -47,24 +47,38 @@ _PROBABILITY_ERROR: Final = 1e-2  # relative; half precision and a gathering mis
 
 
 def numbers(dump: StepDump, step: Expected) -> Iterator[Difference]:
-    """Probabilities that are no numbers."""
+    """Probabilities, keys and values that are no numbers, and probabilities that cannot be."""
     p, judged, tokens = dump.probabilities, dump.node_probability, dump.tokens
     if p is not None:
-        lost = ~np.isfinite(p).all(axis=1)
-        if lost.any():
-            node = int(np.argmax(lost))
-            yield Difference("not a number", f"'probabilities' of node {node} hold {_odd(p[node])}")
+        for name, wrong in _wrong(p):
+            node = int(np.argmax(wrong.any(axis=1)))
+            yield Difference(name, f"'probabilities' of node {node} hold {p[node][wrong[node]][0]:.4g}")
     if judged is not None:
-        odd = ~np.isfinite(judged)
-        odd[0] = False
-        odd &= True if tokens is None else tokens >= 0
-        if odd.any():
-            node = int(np.argmax(odd))
-            yield Difference("not a number", f"'node_probability' of node {node} is {_odd(judged[odd])}")
+        asked = np.arange(len(judged)) > 0  # nobody judged the root
+        asked &= True if tokens is None else tokens >= 0
+        for name, wrong in _wrong(judged):
+            if (wrong & asked).any():
+                node = int(np.argmax(wrong & asked))
+                yield Difference(name, f"'node_probability' of node {node} is {judged[node]:.4g}")
+    committed = None if dump.accepted is None else dump.prefix_len + len(dump.accepted)
+    for key, slots in (("kv_before", dump.kv_before), ("kv_after", dump.kv_after)):
+        if slots is None:
+            continue
+        lost = np.flatnonzero(~np.isfinite(slots).all(axis=1))
+        lost = lost if key == "kv_before" or committed is None else lost[lost < committed]  # the rest is left over
+        if len(lost):
+            slot = int(lost[0])
+            odd = slots[slot][~np.isfinite(slots[slot])][0]
+            yield Difference("not a number", f"'{key}' of slot {slot} holds {odd}")
 
 
-def _odd(values: FloatArray) -> float:
-    return float(values[~np.isfinite(values)][0])
+def _wrong(p: FloatArray) -> Iterator[tuple[str, BoolArray]]:
+    """Which values are no probabilities, by the name of that difference."""
+    lost = ~np.isfinite(p)
+    impossible = ~lost & ((p < 0) | (p > 1 + _PROBABILITY_ERROR))
+    for name, wrong in (("not a number", lost), ("impossible probability", impossible)):
+        if wrong.any():
+            yield name, wrong
 
 
 def targets(dump: StepDump, step: Expected) -> Iterator[Difference]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -216,7 +217,6 @@ def write_example(path: Path, out: Path, settings: VerifySettings, choice: TreeS
 
 
 def _load(settings: VerifySettings) -> CausalModel:
-    require("torch", extra="gpu")
     from treeopt.decode.attention import kernel_attention, masked_attention
 
     kernel = settings.attention == "triton"
@@ -232,6 +232,8 @@ def _load(settings: VerifySettings) -> CausalModel:
 
     shape = ToyShape(vocabulary=_TOY_VOCABULARY, head_dim=_KERNEL_HEAD_DIM if kernel else ToyShape.head_dim)
     dtype = ("float32" if kernel else "float64") if settings.dtype == "auto" else settings.dtype
+    if _without_torch(settings):
+        return ToyTransformer(shape, seed=settings.seed, dtype=dtype, library="numpy")
     try:
         return ToyTransformer(
             shape, seed=settings.seed, dtype=dtype, device=device, attention=attention or masked_attention
@@ -241,9 +243,18 @@ def _load(settings: VerifySettings) -> CausalModel:
         raise InputError(f"device {device}: {reason}", hint="give --device cpu, or cuda where there is one") from error
 
 
+def _without_torch(settings: VerifySettings) -> bool:
+    """Whether numpy runs the toy: torch is not there, and nothing that was asked for needs it."""
+    wanted = settings.model is None and settings.attention == "torch"
+    wanted &= settings.device in ("auto", "cpu") and settings.dtype in ("auto", "float64", "float32")
+    return wanted and importlib.util.find_spec("torch") is None
+
+
 def _device(settings: VerifySettings) -> str:
     if settings.device != "auto":
         return settings.device
+    if _without_torch(settings):
+        return "cpu"
     return "cuda" if require("torch", extra="gpu").cuda.is_available() else "cpu"
 
 
@@ -264,18 +275,20 @@ def _report(case: Case, subject: VerifiedTree) -> TreeReport:
 
 
 def _device_name(model: CausalModel) -> str:
-    if model.device.type != "cuda":
+    if getattr(model.device, "type", "cpu") != "cuda":
         return str(model.device)
     return f"{model.device} ({require('torch', extra='gpu').cuda.get_device_name(model.device)})"
 
 
 def _attention_name(settings: VerifySettings, model: CausalModel) -> str:
     if settings.attention == "torch":
-        return "torch, under the step mask"
+        return f"{'numpy' if _without_torch(settings) else 'torch'}, under the step mask"
     return "Triton kernel" if model.device.type == "cuda" else "Triton kernel, interpreted on the CPU"
 
 
 def _libraries(settings: VerifySettings) -> tuple[str, ...]:
+    if _without_torch(settings):
+        return (f"numpy {np.__version__}",)
     names = ["torch", *(["triton"] if settings.attention == "triton" else [])]
     names += ["transformers"] if settings.model is not None else []
     return tuple(f"{name} {importlib.import_module(name).__version__}" for name in names)

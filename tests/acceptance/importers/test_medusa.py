@@ -158,6 +158,6 @@ def test_tensors_need_torch(refusal, read, monkeypatch: pytest.MonkeyPatch) -> N
         return [Tensor(table) for table in tables]
 
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert "treeopt[gpu]" in refusal(tensor_archive()).hint
+    assert "[gpu]" in refusal(tensor_archive()).hint
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(load=load))
     assert isinstance(read(tensor_archive()).profiles[0].evidence, PathCounts)

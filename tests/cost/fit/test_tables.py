@@ -39,7 +39,7 @@ def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
     assert table.numbers("latency").tolist() == [0.25]
     assert table.place(0) == f"{path}:2"
     path.write_text("no parquet")
-    with pytest.raises(FileFormatError, match="not a Parquet file"):
+    with pytest.raises(FileFormatError, match="cannot be read as Parquet"):
         read_table(path)
 
 
@@ -50,7 +50,7 @@ def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
         ("a.csv", "m,n\n", "no rows"),
         ("a.csv", "m,n\n1,2\n3\n", ":3: 1 cells under 2 columns"),
         ("a.jsonl", "{}\n[]\n", ":2: not a JSON object"),
-        ("a.jsonl", "{\n", ":1: not JSON"),
+        ("a.jsonl", "{\n", ":1: not valid JSON"),
         ("a.txt", "m\n1\n", "rows come as .csv, .jsonl or .parquet"),
     ],
 )

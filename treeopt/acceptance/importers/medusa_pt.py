@@ -24,6 +24,7 @@ from treeopt.acceptance.profile import Conditions
 from treeopt.acceptance.table import DepthRanks
 from treeopt.arrays import BoolArray, IntArray
 from treeopt.errors import InputError
+from treeopt.extras import install_command
 from treeopt.files.evidence_lines import MAX_DOCUMENT_BYTES, SourceFile
 
 _PLAIN: Final = re.compile(
@@ -150,9 +151,16 @@ def _load_with_torch(file: SourceFile, raw: bytes) -> Any:
     try:
         torch = importlib.import_module("torch")  # an extra, and only some of these files need it
     except ImportError:
-        raise InputError(f"{file.path}: reading tensors needs torch", hint="pip install 'treeopt[gpu]'") from None
+        raise InputError(f"{file.path}: reading tensors needs torch", hint=install_command("gpu")) from None
     try:
         value = torch.load(io.BytesIO(raw), map_location="cpu", weights_only=True)
-        return [head.numpy() for head in value] if isinstance(value, list) else value
+        if not isinstance(value, list):
+            return value
+        for head in value:  # one value can be shown as a tensor of any size
+            if head.numel() * head.element_size() > head.untyped_storage().nbytes():
+                raise file.error("a head claims more values than the file holds", hint=_HINT)
+        return [head.numpy() for head in value]
+    except InputError:
+        raise
     except Exception as error:  # torch raises its own zoo on damaged files; weights_only runs none of their code
         raise file.error(f"torch cannot read it: {type(error).__name__}", hint=_HINT) from None

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +12,8 @@ import numpy.typing as npt
 
 from treeopt.arrays import FloatArray
 from treeopt.errors import FileFormatError, InputError, UnknownNameError
-from treeopt.extras import require
-from treeopt.files.documents import read_text
+from treeopt.files.evidence_lines import SourceFile
+from treeopt.files.rows import ParquetRows, csv_rows, json_rows
 
 
 class Selection(NamedTuple):
@@ -82,13 +79,10 @@ def read_table(path: Path) -> Table:
         InputError: it cannot be read, or pyarrow is missing for Parquet.
         FileFormatError: another ending, no rows, or a line that is not as long as the header.
     """
-    if path.suffix == ".parquet":
-        return _read_parquet(path)
-    if path.suffix == ".jsonl":
-        return _read_jsonl(path)
-    if path.suffix != ".csv":
+    readers = {".csv": _read_csv, ".jsonl": _read_jsonl, ".parquet": _read_parquet}
+    if path.suffix not in readers:
         raise FileFormatError(f"{path}: rows come as .csv, .jsonl or .parquet", hint="convert or rename the file")
-    return _read_csv(path)
+    return readers[path.suffix](SourceFile(path, what="file of timing rows"))
 
 
 def parse_selections(text: str) -> list[Selection]:
@@ -121,70 +115,40 @@ def check_selections(tables: list[Table], selections: list[Selection]) -> None:
             raise UnknownNameError(f"{column} in the rows", value, values)
 
 
-def _read_csv(path: Path) -> Table:
-    reader = csv.reader(io.StringIO(read_text(path, what="file of timing rows")))
-    header = next(reader, None)
+def _read_csv(file: SourceFile) -> Table:
+    rows = csv_rows(file)
+    _, header = next(rows, (None, []))
     if not header:
-        raise FileFormatError(f"{path}: the file is empty", hint="give a CSV file with a header")
+        raise file.error("the file is empty", hint="give a CSV file with a header")
     cells, lines = [], []
-    for row in reader:
-        if not row:
-            continue
+    for line, row in rows:
         if len(row) != len(header):
-            raise FileFormatError(
-                f"{path}:{reader.line_num}: {len(row)} cells under {len(header)} columns", hint="correct that row"
-            )
+            raise line.error(f"{len(row)} cells under {len(header)} columns", hint="correct that row")
         cells.append(row)
-        lines.append(reader.line_num)
-    return _table(path, header, cells, lines)
+        lines.append(line.number)
+    return _table(file, header, cells, lines)
 
 
-def _read_jsonl(path: Path) -> Table:
-    header: list[str] = []
-    found, lines = [], []
-    for line, text in enumerate(read_text(path, what="file of timing rows").splitlines(), start=1):
-        if not text.strip():
-            continue
-        try:
-            row = json.loads(text)
-        except ValueError as error:
-            raise FileFormatError(f"{path}:{line}: not JSON: {error}", hint="one JSON object on each line") from None
-        if not isinstance(row, dict):
-            raise FileFormatError(f"{path}:{line}: not a JSON object", hint="one JSON object on each line")
-        header += [key for key in row if key not in header]
-        found.append(row)
-        lines.append(line)
-    return _table(path, header, [[str(row.get(key, "")) for key in header] for row in found], lines)
+def _read_jsonl(file: SourceFile) -> Table:
+    found = list(json_rows(file))
+    header = list(dict.fromkeys(key for _, row in found for key in row))
+    cells = [[str(row.get(key, "")) for key in header] for _, row in found]
+    return _table(file, header, cells, [line.number for line, _ in found])
 
 
-def _table(path: Path, header: list[str], cells: list[list[str]], lines: list[int]) -> Table:
+def _table(file: SourceFile, header: list[str], cells: list[list[str]], lines: list[int]) -> Table:
     if not cells:
-        raise FileFormatError(f"{path}: no rows", hint="give a file with timing rows")
+        raise file.error("no rows", hint="give a file with timing rows")
     twice = [name for at, name in enumerate(header) if name in header[:at]]
     if twice:
-        raise FileFormatError(f"{path}: two columns are called {twice[0]}", hint="remove or rename one")
+        raise file.error(f"two columns are called {twice[0]}", hint="remove or rename one")
     columns = {name: np.array([row[at] for row in cells], dtype=np.object_) for at, name in enumerate(header)}
-    return Table(name=str(path), columns=columns, lines=np.array(lines, dtype=np.int64))
+    return Table(name=file.name, columns=columns, lines=np.array(lines, dtype=np.int64))
 
 
-def _read_parquet(path: Path) -> Table:
-    read_text_or_fail(path)
-    parquet = require("pyarrow.parquet", extra="arrow")
-    arrow_error = require("pyarrow", extra="arrow").ArrowInvalid
-    try:
-        table = parquet.read_table(path)
-    except arrow_error as error:
-        raise FileFormatError(f"{path}: not a Parquet file: {error}", hint="give a Parquet file") from None
-    columns = {name: np.asarray(table[name].to_numpy(zero_copy_only=False)) for name in table.column_names}
-    return Table(name=str(path), columns=columns, lines=np.arange(1, table.num_rows + 1))
-
-
-def read_text_or_fail(path: Path) -> None:
-    """Turn a Parquet file that cannot be opened into the InputError that text files give."""
-    from treeopt.files.documents import os_error
-
-    try:
-        with path.open("rb"):
-            pass
-    except OSError as error:
-        raise os_error(error, path, what="file of timing rows", verb="read") from error
+def _read_parquet(file: SourceFile) -> Table:
+    columns = ParquetRows(file).whole()
+    rows = len(next(iter(columns.values()), ()))
+    if not rows:
+        raise file.error("no rows", hint="give a file with timing rows")
+    return Table(name=file.name, columns=columns, lines=np.arange(1, rows + 1))

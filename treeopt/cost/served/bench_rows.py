@@ -8,6 +8,7 @@ NVIDIA/TensorRT-LLM iteration statistics (GET /metrics).
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,15 +31,17 @@ class Bench:
 
 
 @dataclass(frozen=True)
-class _HeldFile(SourceFile):
+class HeldFile(SourceFile):
     """A file whose text was read already."""
 
     held: str = ""
 
     def text(self) -> str:
+        """See `SourceFile`."""
         return self.held
 
     def lines(self) -> Iterator[Line]:
+        """See `SourceFile`."""
         for number, line in enumerate(io.StringIO(self.held, newline="\n"), start=1):
             yield Line(name=str(self.path), number=number, text=line.rstrip("\r\n"), complete=line.endswith("\n"))
 
@@ -49,7 +52,7 @@ def read_bench_steps(path: Path, text: str) -> list[ServedStep]:
     Raises:
         FileFormatError: no JSON, nothing that is known, or a number that is missing or out of range.
     """
-    file = _HeldFile(path, held=text)
+    file = HeldFile(path, held=text)
     documents = list(file.records())
     for bench in BENCHES:
         rows = [
@@ -112,7 +115,7 @@ def _vllm_table(profile: Field) -> Iterator[ServedStep]:
     for batch in table.mapping():
         for K in table.get(batch).mapping():
             cell = table.get(batch).get(K)
-            if not (batch.isdecimal() and K.isdecimal() and int(batch)):
+            if not (_SIZE.fullmatch(batch) and _SIZE.fullmatch(K) and int(batch)):
                 raise cell.error("no batch size and K", hint="the keys are whole numbers: batch, then K")
             yield _chain(cell, int(batch), int(K), _positive(cell) * 1e-3, None)
 
@@ -152,6 +155,7 @@ def _positive(field: Field) -> float:
 
 
 _ITERATION: Final = "iterLatencyMS"
+_SIZE: Final = re.compile(r"\d{1,9}", re.ASCII)
 _BATCH_STATS: Final = "batch_stats"
 
 # In this order: a file is read as the first kind whose key it holds.

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from treeopt.cost.served.bench_rows import read_bench_steps
+from treeopt.cost.served.bench_rows import HeldFile, read_bench_steps
 from treeopt.cost.served.checks import Checked, checked
 from treeopt.cost.served.csv_rows import read_csv_steps
-from treeopt.cost.served.step import ServedStep
+from treeopt.cost.served.step import ServedStep, medians
+from treeopt.cost.served.text_rows import holds_printed_steps, read_printed_steps
 from treeopt.errors import FileFormatError
 from treeopt.files.documents import read_text
 
@@ -30,6 +31,8 @@ def steps_of(path: Path, text: str) -> Checked:
 
 
 def _read(path: Path, text: str) -> list[ServedStep]:
+    if holds_printed_steps(text):
+        return medians(read_printed_steps(HeldFile(path, held=text), text))
     rows = read_csv_steps(path, text) if is_csv(text) else read_bench_steps(path, text)
     if not rows:
         raise FileFormatError(f"{path}: a header and no rows", hint="give at least one measured step per line")
