@@ -50,7 +50,7 @@ class Addition:
     """One more node per request: what it adds to the acceptance length, and the step with it.
 
     `gain` is the acceptance length with it less that without it, each size at its own draft starts: f itself where
-    acceptance does not depend on them. `needed_gain` is the gain from which on it raises tokens/s; `chosen` says whether
+    acceptance does not depend on them. `needed_gain` is the gain from which on it raises tokens/s; `chosen` says if
     the plan's tree has it. `growth` are the terms that grow, the largest first, `experts` those that a layer's tokens
     visit (None without experts).
     """

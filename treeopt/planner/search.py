@@ -65,8 +65,9 @@ def search(
         max_children: cap on children per node.
         max_ranks: guesses that the drafter lists.
         max_trees: cap on buckets.
-        sharing_loss: share of tokens/s that a batch size may lose by sharing a tree.
-        only_listed: do not fill gaps between listed batch sizes.
+        sharing_loss: share of tokens/s that a batch size may lose so that fewer ranges change; default: what acceptance
+            and price cannot tell, 2 % at most.
+        only_listed: ask no batch sizes between those listed.
         holdout: share of the documents to keep out of the search and judge by.
         seed: of the bootstrap behind the intervals.
         command: what the plan records as its origin; default: this call.
