@@ -23,7 +23,6 @@ STILL_TWICE = frozenset(
         "Checked",
         "Family",
         "Level",
-        "Plan",
         "Point",
         "Pool",
         "Reach",

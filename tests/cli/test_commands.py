@@ -77,7 +77,7 @@ def test_the_recorded_command_does_not_depend_on_where_the_answer_goes(run: Run,
         (["--batches", "8-2"], ["the range 8-2 falls"]),
         (["--batches", "1-99999999"], ["batch sizes"]),
         (["--batch", "8", "--ranks", "exmaple"], ["unknown rank profile 'exmaple'", "did you mean example"]),
-        (["--batch", "8", "--hardware", "h100"], ["unknown hardware profile 'h100'", "h100-sxm"]),
+        (["--batch", "8", "--hardware", "h100-smx"], ["unknown hardware profile 'h100-smx'", "h100-sxm"]),
         (["--batch", "8", "--model", "lama"], ["unknown model 'lama'"]),
         (["--batch", "8", "--drafter", "eagel"], ["eagel", "did you mean eagle"]),
         (["--batch", "8", "--drafter", "model:nope"], ["unknown model 'nope'"]),
@@ -220,7 +220,7 @@ def test_errors_of_the_system_are_told_apart(
     def fails(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("treeopt.files.documents.read_document", fails)
+    monkeypatch.setattr("treeopt.planner.show.read_document", fails)
     ran = run("show", "plan.yaml")
     wrong(ran, words)
     assert ("output" in ran.err) == ("output" in words)

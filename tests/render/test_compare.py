@@ -5,12 +5,15 @@ from render.test_text import printed
 
 from treeopt.acceptance.intervals import Interval
 from treeopt.answer import Estimate, Span
-from treeopt.planner.replay import Replayed
-from treeopt.render.comparisons import comparison_table, replay_table
+from treeopt.planner.compare import Comparisons
+from treeopt.planner.replay import Replayed, Replays
+from treeopt.render.compare import report as comparison_table
+from treeopt.render.replay import report as replay_table
 
 
 def said(gain: float, interval: Interval | None) -> str:
-    return printed(comparison_table([comparison_of(gain, interval)]), 100)[-1].split("  ")[-1]
+    found = Comparisons(comparisons=(comparison_of(gain, interval),), notes=())
+    return printed(comparison_table(found, 100), 100)[-1].split("  ")[-1]
 
 
 def test_no_verdict_without_an_interval() -> None:
@@ -35,8 +38,12 @@ def replayed(low: float | None) -> Replayed:
     )
 
 
+def replays(*lows: float | None) -> Replays:
+    return Replays(trace="trace.npz", replays=tuple(map(replayed, lows)))
+
+
 def test_a_replay_at_80_columns_has_every_number() -> None:
-    lines = printed(replay_table([replayed(1.933), replayed(None)], 80), 80)
+    lines = printed(replay_table(replays(1.933, None), 80), 80)
     assert max(map(len, lines)) <= 80
     assert [line.startswith(("batch", "9-64", "")) for line in lines] == [True] * 7
     text = " ".join(lines)
@@ -51,4 +58,4 @@ def test_a_replay_at_80_columns_has_every_number() -> None:
         "+29.6%",
     ):
         assert word in text
-    assert len(printed(replay_table([replayed(1.933)], 160), 160)) == 2
+    assert len(printed(replay_table(replays(1.933), 160), 160)) == 2

@@ -19,15 +19,10 @@ def compare(
     json: Json = False,
 ) -> None:
     """Price a plan against path lists, chains or plain decoding, from the plan's own evidence."""
-    from treeopt.files.typed import json_text
+    from treeopt.cli import console
     from treeopt.planner.compare import compare as run
+    from treeopt.render.compare import report
 
     found = run(plan, *rivals, ranks=ranks)
-    if json:
-        typer.echo(json_text(found))
-        return
-    from treeopt.cli import console
-    from treeopt.render import comparison_table
-
-    console.result(comparison_table(found.comparisons))
-    console.notes(found.notes)
+    console.report(found, json, report)
+    console.notes([] if json else found.notes)

@@ -21,10 +21,10 @@ def explain(
 ) -> None:
     """Price a tree node by node: what each gains, what it costs and why, and what would flip the answer."""
     from treeopt.cli import console
-    from treeopt.files.typed import json_text
     from treeopt.plan.reading import load_plan
     from treeopt.planner.explain import explain as run
     from treeopt.planner.inputs import inputs_of
+    from treeopt.render.explain import report
 
     loaded = load_plan(plan)
     if batch is None and len(loaded.buckets) > 1:
@@ -32,9 +32,4 @@ def explain(
         raise InputError(f"the plan has several batch sizes: {ranges}", hint="add --batch B")
     size = loaded.buckets[0].batch.max if batch is None else batch
     found = run(loaded, inputs_of(loaded, ranks=ranks), batch=size, context=context)
-    if json:
-        typer.echo(json_text(found))
-        return
-    from treeopt.render.explanation import explanation_report
-
-    console.result(explanation_report(found, console.width()))
+    console.report(found, json, report)

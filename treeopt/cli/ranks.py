@@ -49,7 +49,7 @@ def import_(
     if json:
         typer.echo(json_format.dumps(_imported_document(imported), indent=2))
     else:
-        from treeopt.render import imported_report
+        from treeopt.render.ranks import imported_report
 
         console.result(imported_report(imported))
     console.notes(imported.warnings)
@@ -72,7 +72,7 @@ def list_(
         rows = [{**profile_document(p), "supports": supports(p)} for p in found]
         typer.echo(json_format.dumps({"format": "treeopt.ranks-list/1", "profiles": rows}, indent=2))
         return
-    from treeopt.render import published_report
+    from treeopt.render.ranks import published_report
 
     console.result(published_report(found))
     if not found:
@@ -95,7 +95,7 @@ def show(
     if json:
         typer.echo(json_format.dumps(profile_document(loaded), indent=2))
         return
-    from treeopt.render import rank_report
+    from treeopt.render.ranks import rank_report
 
     console.result(rank_report(loaded))
 
@@ -115,7 +115,7 @@ def merge(
     from treeopt.files.documents import dump_yaml
     from treeopt.files.shipped import locate
     from treeopt.files.writing import write_atomically
-    from treeopt.render import rank_report
+    from treeopt.render.ranks import rank_report
 
     with console.working("reading"):
         merged = run([load_profile(locate("ranks", p).path) for p in profiles], name=name, force=force)

@@ -28,17 +28,14 @@ def replay(
 ) -> None:
     """Decode a trace with each tree: tokens per step with a 95 % interval, beside the plan's prediction."""
     from treeopt.cli import console
-    from treeopt.files.typed import json_text
     from treeopt.planner.replay import replay_file
+    from treeopt.render.replay import report
 
     with console.working("replaying"):
         found = replay_file(plan, trace, batch=batch, context=context, seed=seed, dynamic=dynamic)
+    console.report(found, json, report)
     if json:
-        typer.echo(json_text(found))
         return
-    from treeopt.render import replay_table
-
-    console.result(replay_table(found.replays, console.width()))
     console.notes(
         [
             "replayed: drafts start where the last one ended, as in serving; all positions: a draft at every position, "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -22,9 +22,6 @@ from treeopt.cli.options import (
 from treeopt.errors import InputError
 from treeopt.planner.names import Names
 from treeopt.solve.problem import DEFAULT_CONTEXT
-
-if TYPE_CHECKING:
-    from treeopt.plan.plan import Plan
 
 
 def search(
@@ -159,6 +156,7 @@ def search(
         raise typer.BadParameter("without --engine drafting nothing is always allowed", param_hint="--allow-off")
     from treeopt.cli import console
     from treeopt.planner.search import search as run
+    from treeopt.render.search import report
 
     with console.working("searching"):
         plan = run(
@@ -198,20 +196,9 @@ def search(
         )
     if out is not None:
         plan.save(out)
-    _report(plan, json)
+    console.report(plan, json, report)
     console.notes(plan.notes)
     console.wrote(out)
-
-
-def _report(plan: Plan, json: bool) -> None:
-    if json:
-        typer.echo(plan.json())
-        return
-    from treeopt.cli import console
-    from treeopt.render import bucket_table, one_bucket, plan_heading
-
-    one = len(plan.buckets) == 1
-    console.result(plan_heading(plan), one_bucket(plan.buckets[0]) if one else bucket_table(plan, console.width()))
 
 
 def _contexts(text: str | None) -> tuple[int, ...]:

@@ -11,14 +11,21 @@ from rich.text import Text
 
 from treeopt.plan.plan import Plan
 from treeopt.plan.sources import FormatLoss
+from treeopt.render.drawing import draw
 from treeopt.render.text import estimate, loss, ms, percent, plain_table, rate, speedup, words
-from treeopt.render.trees import draw
 from treeopt.solve.bucket import Bucket, EngineLoss, Option
 
 # From this many columns on a terminal gets every number of a plan.
 WIDE: Final = 130
 # A drawing with more nodes than this helps nobody; `treeopt show` draws all.
 DRAWN_NODES: Final = 24
+
+
+def report(plan: Plan, width: int) -> RenderableType:
+    """What the plan was made from; then its one answer in full, or a line per bucket."""
+    if len(plan.buckets) == 1:
+        return Group(plan_heading(plan), one_bucket(plan.buckets[0]))
+    return Group(plan_heading(plan), bucket_table(plan, width))
 
 
 def plan_heading(plan: Plan) -> Text:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from treeopt.cost.terms import ExpertVisits, Term
 from treeopt.planner.explain import Addition, Explanation
-from treeopt.render.plans import WIDE
+from treeopt.render.search import WIDE
 from treeopt.render.text import percent, plain_table, rate, words
 from treeopt.solve.bucket import CostSensitivity
 from treeopt.solve.problem import TIE
@@ -25,7 +25,7 @@ _NAMED_SHARE: Final = 0.1
 _RIVALS: Final = (("runner-up", "flip_runner_up"), ("chain", "flip_best_chain"), ("plain", "flip_plain"))
 
 
-def explanation_report(explanation: Explanation, width: int = WIDE) -> RenderableType:
+def report(explanation: Explanation, width: int) -> RenderableType:
     """The whole explanation."""
     parts: list[RenderableType] = [_head(explanation), Text(), _nodes(explanation, width), Text(), _stops(explanation)]
     if explanation.sensitivity is not None:

@@ -1,14 +1,12 @@
-"""Trees as drawings and tables."""
+"""The drawing of a tree."""
 
 from __future__ import annotations
 
 import numpy as np
-from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
 from treeopt.arrays import FloatArray
-from treeopt.render.text import plain_table
 from treeopt.tree import DraftTree
 
 
@@ -29,25 +27,3 @@ def draw(tree: DraftTree, f: FloatArray | None, *, limit: int | None = None) -> 
     if len(shown) < len(tree):
         root.add(Text(f"... and {len(tree) - len(shown)} less likely nodes", style="dim"))
     return root
-
-
-def node_table(tree: DraftTree, f: FloatArray | None, prefix_len: int) -> Table:
-    """Every node with its parent, position and what it attends to besides the prefix: the mask row by row."""
-    table = plain_table("node", "path", "parent", "position", "f", "attends to")
-    positions = tree.positions(prefix_len)
-    for node, path in enumerate(tree.nodes):
-        table.add_row(
-            str(node),
-            ",".join(map(str, path)) or "root",
-            str(tree.parents[node]) if node else "",
-            str(positions[node]),
-            "" if f is None else f"{f[node]:.4f}",
-            " ".join(map(str, np.flatnonzero(tree.ancestor_mask[node]))),
-        )
-    table.columns[1].justify = table.columns[5].justify = "left"
-    return table
-
-
-def mask_picture(tree: DraftTree) -> Text:
-    """The ancestor mask `[N, N]`, one character a cell."""
-    return Text("\n".join("".join("■" if cell else "·" for cell in row) for row in tree.ancestor_mask))

@@ -1,0 +1,44 @@
+"""A plan beside what else runs or might."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rich.table import Table
+from rich.text import Text
+
+from treeopt.planner.compare import Comparison, Comparisons, Verdict
+from treeopt.render.text import gain, plain_table, rate
+
+_COMPARED: Final = ("tokens/s", "plan gains", "plan is")
+_STYLES: Final = {Verdict.BETTER: "green", Verdict.TIE: "yellow", Verdict.WORSE: "red"}
+
+
+def report(compared: Comparisons, width: int) -> Table:
+    """The plan against its rivals, by context and batch."""
+    found = compared.comparisons
+    several = len({c.context for c in found}) > 1
+    table = plain_table("context, batch" if several else "batch", "tree", "nodes", "E", *_COMPARED)
+    table.columns[1].justify = table.columns[6].justify = "left"
+    table.columns[1].no_wrap, table.columns[1].overflow = False, "fold"
+    rows = sorted(found, key=lambda c: (c.context, c.batch))
+    for i, c in enumerate(rows):
+        if i == 0 or (c.context, c.batch) != (rows[i - 1].context, rows[i - 1].batch):
+            plan = (str(c.plan.nodes), f"{c.plan.acceptance_length.value:.3f}", rate(c.plan.tokens_per_s))
+            at = f"{c.context}, {c.batch}" if several else str(c.batch)
+            table.add_row(at, Text("the plan", style="bold"), *plan)
+        other = (
+            str(c.other.nodes),
+            f"{c.other.acceptance_length.value:.3f}",
+            rate(c.other.tokens_per_s),
+            gain(c.gain),
+        )
+        table.add_row("", c.rival, *other, _verdict(c))
+    return table
+
+
+def _verdict(c: Comparison) -> Text:
+    """Without an interval there is a gain, but none that could be told from chance."""
+    if not c.gain.has_interval and c.gain.value:
+        return Text("no interval", style="dim")
+    return Text(c.verdict.value, style=_STYLES[c.verdict])
