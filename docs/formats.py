@@ -18,6 +18,8 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Union
 
 import numpy as np
 
+from treeopt.check.report import CheckReport
+from treeopt.engines.exporting import Export
 from treeopt.files.typed import Between, Group, fields_of, layout_of
 from treeopt.plan.plan import Plan
 from treeopt.planner.compare import Comparisons
@@ -47,6 +49,8 @@ DOCUMENTS: Final = (
     Documented(Explanation, "`treeopt explain --json`"),
     Documented(Comparisons, "`treeopt compare --json`"),
     Documented(Replays, "`treeopt replay --json`"),
+    Documented(CheckReport, "`treeopt check --json`"),
+    Documented(Export, "`treeopt export --json`"),
 )
 
 

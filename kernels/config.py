@@ -14,6 +14,7 @@ from treeopt.kernels.tensors import wrong
 
 REGISTERS: Final = 65536  # of a multiprocessor
 WARPGROUP_ROWS: Final = 64  # least rows of a warpgroup's product
+DRIVER_BYTES: Final = 1 << 10  # of shared memory, kept from every program
 RESERVE: Final = 6 << 10  # bytes for page numbers, barriers and layouts that are converted
 HOPPER: Final = CHIPS["sm_90"]
 
@@ -145,8 +146,7 @@ ELSEWHERE: Final[dict[tuple[Products, HeadShape, int], Lines]] = {
     ("mma", HeadShape(96, 96), 2): (
         _config(16, 64, 4, 2, 3),
         _config(32, 32, 4, 2, 2, tail=16),
-        _config(64, 32, 4, 2, 2, tail=16),
-        _config(128, 64, 8, 2, 1),
+        _config(64, 32, 8, 2, 1, tail=16),
     ),
     ("mma", HeadShape(128, 128), 2): (
         _config(16, 64, 4, 2, 2),
@@ -162,6 +162,10 @@ ELSEWHERE: Final[dict[tuple[Products, HeadShape, int], Lines]] = {
         _config(32, 64, 4, 2, 4),
         _config(64, 64, 4, 2, 3),
         _config(128, 64, 8, 2, 1, maxnreg=160),
+    ),
+    ("tcgen05", HeadShape(96, 96), 2): (
+        *TABLE[HeadShape(96, 96), 2][:3],
+        _config(128, 64, 8, 2, 1, maxnreg=255),
     ),
     ("tcgen05", HeadShape(256, 256), 2): (
         _config(16, 32, 4, 2, 2),
@@ -229,7 +233,7 @@ def shared_bytes(line: AttentionConfig, *, shape: HeadShape, element_bytes: int,
 
 def resident(line: AttentionConfig, *, shape: HeadShape, element_bytes: int, chip: Chip) -> int:
     """Programs of a line that share a multiprocessor of a chip: fewer than the line means where memory is scarcer."""
-    need = shared_bytes(line, shape=shape, element_bytes=element_bytes, chip=chip)
+    need = shared_bytes(line, shape=shape, element_bytes=element_bytes, chip=chip) - RESERVE + DRIVER_BYTES
     return max(1, min(line.programs, chip.shared_sm // need))
 
 

@@ -130,7 +130,7 @@ def make(case: Case, device: str) -> Inputs:
         table = torch.randperm(shape[0], generator=generator).int().view(requests, -1).to(device)
         first = 0
         for count, tokens in case.shared:  # the first request's pages, those that are shared whole
-            table[first : first + count, : tokens // case.page] = table[first, : tokens // case.page]
+            table[first : first + count, : tokens // case.page] = table[first, : tokens // case.page].clone()
             first += count
         cache = PagedCache(k=k, v=v, table=table, lengths=lengths, **scales)
     else:
@@ -208,13 +208,17 @@ def path_by_path(inputs: Inputs) -> TreeAttention:
 def assert_within_budget(found: TreeAttention, inputs: Inputs, gold: TreeAttention | None = None) -> None:
     """Against float64: twice the error of plain torch in that dtype, and the spacing of float32, the sums' own.
 
-    A soft cap rounds scores as large as itself, so that its spacing comes on top.
+    A soft cap rounds scores as large as itself: its spacing comes on top. Where there is one row plain torch may be
+    right by luck: the spacing of the dtype is allowed in any case, which rounding weights and results may take.
     """
     gold = gold or tree_attention_reference(*inputs.double().arguments, **inputs.options)
     plain = tree_attention_reference(*inputs.arguments, **inputs.options)
     spacing = FLOAT32_SPACING * (1 + 4 * (inputs.options.get("softcap") or 0))
     assert found.out.dtype == inputs.q.dtype
-    assert worst_row(found.out.cpu(), gold.out.cpu()) <= 2 * worst_row(plain.out.cpu(), gold.out.cpu()) + spacing
+    luck = torch.finfo(inputs.q.dtype).eps
+    assert worst_row(found.out.cpu(), gold.out.cpu()) <= max(
+        luck, 2 * worst_row(plain.out.cpu(), gold.out.cpu()) + spacing
+    )
     exact = gold.lse.double().cpu()
     allowed = 2 * (plain.lse.cpu() - exact).abs().max() + 4 * spacing * exact.abs().clamp(min=1).max()
     assert (found.lse.cpu() - exact).abs().max() <= allowed

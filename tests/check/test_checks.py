@@ -48,7 +48,7 @@ def counted(survival: list[float], drafts: int = 100_000) -> Measured:
 def test_a_plan_that_holds() -> None:
     report = check_plan(CHAINS, metrics_of(counted(F4[1:])))
     assert not report.drifted
-    (only,) = report.compared
+    (only,) = report.comparisons
     assert only.bucket.batch.max == 4
     assert only.verdict is DriftVerdict.STABLE
     assert only.change.share == pytest.approx(0.0, abs=1e-6)
@@ -74,7 +74,7 @@ def test_below_the_gate_is_no_drift() -> None:
 
 def test_each_length_is_compared_with_its_bucket() -> None:
     report = check_plan(CHAINS, metrics_of(counted(F4[1:]), counted([0.6, 0.4])))
-    assert [c.bucket.batch.max for c in report.compared] == [4, 16]
+    assert [c.bucket.batch.max for c in report.comparisons] == [4, 16]
     assert [f.where for f in report.findings] == ["batch 5-16"]
 
 
@@ -83,7 +83,7 @@ def test_mixed_lengths_are_compared_over_what_all_have() -> None:
     mixed = replace(counted([0.7, 0.5, 0.175, 0.125]), drafted=3.0)
     report = check_plan(CHAINS, metrics_of(mixed))
     assert not report.drifted
-    assert report.compared[0].change.planned == pytest.approx(2.2)
+    assert report.comparisons[0].change.planned == pytest.approx(2.2)
     assert kinds(check_plan(CHAINS, metrics_of(replace(counted([0.5, 0.3, 0.1, 0.1]), drafted=3.0)))) == [
         FindingKind.ACCEPTANCE_FELL
     ]
@@ -128,9 +128,9 @@ def test_a_mean_without_counts_is_unclear() -> None:
 
 def test_which_tree_must_be_known() -> None:
     report = check_plan(CHAINS, metrics_of(Measured(name="gauge", length=2.0)))
-    assert not report.compared
+    assert not report.comparisons
     assert any("give --batch" in note for note in report.notes)
-    assert check_plan(CHAINS, metrics_of(Measured(name="gauge", length=2.0)), batch=8).compared
+    assert check_plan(CHAINS, metrics_of(Measured(name="gauge", length=2.0)), batch=8).comparisons
 
 
 def test_a_larger_tree_that_accepts_less() -> None:
@@ -220,9 +220,9 @@ def test_all_positions_flatter() -> None:
 def test_head_accuracies_say_nothing_of_a_tree() -> None:
     heads = replace(counted([0.6, 0.4]), draft_tokens=None)
     report = check_plan(TREE, metrics_of(heads))
-    assert report.compared == ()
+    assert report.comparisons == ()
     assert any("top guesses alone say nothing of a tree" in note for note in report.notes)
-    assert check_plan(plan_of(bucket_of(CHAIN2, 1, 8, f=F4[:3])), metrics_of(heads)).compared
+    assert check_plan(plan_of(bucket_of(CHAIN2, 1, 8, f=F4[:3])), metrics_of(heads)).comparisons
 
 
 def test_two_sources_of_one_tree_are_not_one_inside_the_other() -> None:
@@ -234,7 +234,7 @@ def test_an_interval_of_drafts_taken_as_independent_counts_three_times() -> None
     errors = []
     for documents in (None, 100):
         plan = plan_of(bucket_of(CHAIN4, 1, 4, f=F4, half_width=0.196), documents=documents)
-        errors.append(check_plan(plan, metrics_of(counted(F4[1:]))).compared[0].change.planned_error)
+        errors.append(check_plan(plan, metrics_of(counted(F4[1:]))).comparisons[0].change.planned_error)
     assert errors == pytest.approx([0.3, 0.1], rel=1e-4)
 
 
@@ -261,7 +261,7 @@ def test_a_bucket_is_judged_by_what_was_drafted_there(drafted: float, batch: int
         assert report.findings[0].seen.startswith(f"{drafted:.3g} draft tokens per draft, the plan drafts ")
         return
     assert not report.drifted
-    (only,) = report.compared
+    (only,) = report.comparisons
     assert (only.bucket.tree.depth, len(only.depths)) == (judged, judged)
 
 
@@ -270,9 +270,11 @@ def test_the_batch_is_that_of_the_file(batch: float | None, told: int | None) ->
     """A mean without a draft length, which alone could be of any bucket."""
     gauge = Measured(name="gauge", length=2.0, error=0.01, batch=batch)
     report = check_plan(CHAINS, metrics_of(gauge))
-    assert [c.bucket.batch.max for c in report.compared] == ([] if told is None else [told])
+    assert [c.bucket.batch.max for c in report.comparisons] == ([] if told is None else [told])
     assert any("give --batch" in note for note in report.notes) == (told is None)
-    assert [c.bucket.batch.max for c in check_plan(CHAINS, metrics_of(gauge), batch=2).compared] == [4]  # who says it
+    assert [c.bucket.batch.max for c in check_plan(CHAINS, metrics_of(gauge), batch=2).comparisons] == [
+        4
+    ]  # who says it
 
 
 def test_a_chain_that_runs_in_place_of_the_plan() -> None:
@@ -282,7 +284,7 @@ def test_a_chain_that_runs_in_place_of_the_plan() -> None:
         assert kinds(check_plan(CHAINS, metrics_of(three), batch=batch)) == [FindingKind.NOT_ACTIVE]
         report = check_plan(CHAINS, metrics_of(three), batch=batch, deployed=deployed)
         assert not report.drifted
-        assert report.compared[0].change.planned == pytest.approx(2.55)
+        assert report.comparisons[0].change.planned == pytest.approx(2.55)
     fell = check_plan(CHAINS, metrics_of(counted([0.5, 0.3, 0.2])), batch=8, deployed=deployed)
     assert kinds(fell) == [FindingKind.ACCEPTANCE_FELL]
     assert kinds(check_plan(CHAINS, metrics_of(counted(F4[1:3])), batch=8, deployed=deployed)) == [
@@ -317,9 +319,9 @@ def test_a_served_schedule_is_active(batch: int | None, judged: str) -> None:
     assert source.batch == pytest.approx((1615 + 24) / 425)
     report = check_plan(load_plan(folder / "tplan.yaml"), metrics, batch=batch)
     assert not report.drifted
-    assert [c.bucket.batches for c in report.compared] == [judged]
+    assert [c.bucket.batches for c in report.comparisons] == [judged]
     one = read_metrics([folder / "m_v13c1_before.prom", folder / "m_v13c1_after.prom"])
     assert one.sources[0].batch == pytest.approx(1.0)
     report = check_plan(load_plan(folder / "tplan.yaml"), one)
-    assert [c.bucket.batches for c in report.compared] == ["1"]
+    assert [c.bucket.batches for c in report.comparisons] == ["1"]
     assert not report.drifted

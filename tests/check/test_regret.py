@@ -51,7 +51,7 @@ def test_scaled_rows_stay_probabilities() -> None:
 def test_nothing_is_lost_where_nothing_changed(plan: Plan, inputs: Inputs) -> None:
     (bucket,) = plan.buckets
     same = replace(counted(planned_survival(bucket), 10**6), draft_tokens=len(bucket.tree) - 1)
-    (only,) = check_plan(plan, metrics_of(same), inputs).compared
+    (only,) = check_plan(plan, metrics_of(same), inputs).comparisons
     assert only.regret is not None
     assert only.regret.loss < 0.006  # the search takes the smaller of two trees that tie within 0.5 %
 
@@ -68,7 +68,7 @@ def test_the_best_tree_under_what_was_measured(plan: Plan, inputs: Inputs, known
     worse = replace(counted(survival, 10**7), draft_tokens=len(bucket.tree) - 1)
     if known == "mean":
         worse = replace(worse, survival=None)
-    (only,) = check_plan(plan, metrics_of(worse), inputs).compared
+    (only,) = check_plan(plan, metrics_of(worse), inputs).comparisons
     model = Scaled(inputs.evidence.model_under(bucket.tree), np.array([0.4]))
     best = search(Problem(batches=(8,), limits=Limits(max_nodes=64)), traffic_of(model), inputs.cost)[0]
     kept = price(bucket.tree, traffic_of(model), inputs.cost, Point(8, 2048))
@@ -83,7 +83,7 @@ def test_a_plan_of_chains_is_held_against_chains(inputs: Inputs) -> None:
     plan = make_plan(Problem(batches=(8,), limits=Limits(max_children=1)), inputs, command="test")
     (bucket,) = plan.buckets
     assert bucket.tree.is_chain
-    regret = check_plan(plan, metrics_of(counted(planned_survival(bucket), 10**6)), inputs).compared[0].regret
+    regret = check_plan(plan, metrics_of(counted(planned_survival(bucket), 10**6)), inputs).comparisons[0].regret
     assert regret is not None
     assert regret.nodes == regret.depth + 1
 
@@ -94,7 +94,7 @@ def test_the_best_tree_keeps_to_the_caps_of_the_plan(inputs: Inputs) -> None:
     plan = make_plan(question, inputs, command="test")
     (bucket,) = plan.buckets
     better = replace(counted(np.minimum(planned_survival(bucket) * 1.3, 1.0), 10**7), draft_tokens=len(bucket.tree) - 1)
-    (only,) = check_plan(plan, metrics_of(better), inputs).compared
+    (only,) = check_plan(plan, metrics_of(better), inputs).comparisons
     assert only.regret is not None
     assert only.regret.nodes <= 6  # 48 tokens per step over 8 requests
     assert only.regret.depth <= 2
@@ -103,7 +103,7 @@ def test_the_best_tree_keeps_to_the_caps_of_the_plan(inputs: Inputs) -> None:
 def test_fresh_ranks_are_used_as_they_are(plan: Plan, inputs: Inputs) -> None:
     profile = inputs.evidence.parts[0].profile
     fresh = Measured(name="fresh", ranks=profile)
-    (only,) = check_plan(plan, metrics_of(fresh), inputs).compared
+    (only,) = check_plan(plan, metrics_of(fresh), inputs).comparisons
     assert only.change.share == pytest.approx(0.0, abs=0.002)  # the same trace, replayed
     assert only.regret is not None
     assert only.regret.loss < 0.03

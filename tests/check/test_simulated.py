@@ -40,7 +40,7 @@ def test_what_it_says_it_would_show_it_shows() -> None:
     for _ in range(300):
         plan = planned(rng, 0.7, requests=1000)
         report = check_plan(plan, measured(rng, 0.7, 10_000))
-        detectable = report.compared[0].change.detectable
+        detectable = report.comparisons[0].change.detectable
         assert detectable is not None
         target = (1.0 - detectable) * expected(0.7)
         worse = float(brentq(lambda r: expected(r) - target, 0.01, 0.9))  # noqa: B023

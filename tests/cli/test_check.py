@@ -56,12 +56,12 @@ def test_json_has_the_numbers_of_the_table(run: Run, chains: Path, tmp_path: Pat
     ran = run("check", chains, "--metrics", log(tmp_path, chains, 0.6), "--json")
     assert ran.code == 3
     document = json.loads(ran.out)
-    assert document["format"] == "treeopt.check/1"
+    assert document["format"] == "treeopt.check/2"
     assert document["drifted"] is True
     (only,) = document["comparisons"]
     assert only["verdict"] == "drift"
     assert only["steps"] == 100_000
-    assert only["measured_tokens"] < 0.95 * only["planned_tokens"]
+    assert only["measured_length"] < 0.95 * only["planned_length"]
     assert only["regret"]["loss"] >= 0.0
     assert [f["kind"] for f in document["findings"]] == ["acceptance fell"]
 
@@ -97,7 +97,7 @@ def test_every_number_is_readable_at_80_columns() -> None:
     named = [Measured(name=f"a_server_with_a_long_name-{i}", draft_tokens=4, length=2.9, error=0.2) for i in range(2)]
     report = check_plan(plan, metrics_of(*named))
     regret = Regret(kept_tokens_per_s=90.0, best_tokens_per_s=100.0, nodes=64, depth=12)
-    report = replace(report, compared=tuple(replace(c, regret=regret) for c in report.compared))
+    report = replace(report, comparisons=tuple(replace(c, regret=regret) for c in report.comparisons))
     text = io.StringIO()
     Console(file=text, width=80).print(drift_report(report, 80))
     said = text.getvalue()

@@ -69,7 +69,7 @@ def offered(row: Row, device: str) -> str | None:
         found = export(drafts, target, setup)
     except InputError:
         return None
-    return found.written.launch if found.format == form.name else None
+    return found.written.launch if found.kind == form.name else None
 
 
 @pytest.mark.parametrize("release", sorted({row.release for row in rows()}, key=parse_release))

@@ -13,6 +13,7 @@ from treeopt.engines.importing import import_file
 from treeopt.engines.registry import ENGINES, find_engine
 from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.errors import InputError
+from treeopt.files.typed import write
 from treeopt.plan.plan import Plan
 from treeopt.tree import DraftTree
 
@@ -55,16 +56,16 @@ def test_a_format_without_loss_is_preferred(planned: Planned) -> None:
     uniform = DraftTree.from_widths([2, 2])
     plan = planned(Part(1, 8, uniform, 400.0, 2, 300.0, 100.0))
     legacy = export(plan, find_engine("vllm==0.20.2"), Setup())
-    assert (legacy.format, legacy.losses) == ("token-tree", ())
+    assert (legacy.kind, legacy.losses) == ("token-tree", ())
     today = export(plan, find_engine("vllm"), Setup())
-    assert (today.format, [x.share for x in today.losses]) == ("chain", [pytest.approx(0.25)])
+    assert (today.kind, [x.share for x in today.losses]) == ("chain", [pytest.approx(0.25)])
     assert chain_length(today.schedule.only) == 2  # type: ignore[arg-type]
 
 
 def test_a_format_without_loss_is_preferred_even_to_one_that_gains(planned: Planned) -> None:
     """A chain that is faster at the largest batch size is not what the plan says."""
     plan = planned(Part(1, 8, DraftTree.from_widths([2, 2]), 400.0, 2, 420.0, 100.0))
-    assert export(plan, find_engine("vllm==0.20.2"), Setup()).format == "token-tree"
+    assert export(plan, find_engine("vllm==0.20.2"), Setup()).kind == "token-tree"
     chain_only = export(plan, find_engine("vllm"), Setup())
     assert [x.share for x in chain_only.losses] == [pytest.approx(-0.05)]
 
@@ -82,8 +83,8 @@ def test_off_is_written_by_the_format_that_can_be_off(planned: Planned) -> None:
         assert "the plan does not speculate at batch 17-64" in kept.notes[0]
         assert "--allow-off" in kept.notes[0]
         off = export(plan, find_engine(engine), Setup(drafter="eagle3"), allow_off=True)
-        assert (off.format, off.schedule.steps) == (form, (ScheduleStep(1, chain(2)), ScheduleStep(17, OFF)))
-        assert [loss.batch_min for loss in off.losses] == [1]
+        assert (off.kind, off.schedule.steps) == (form, (ScheduleStep(1, chain(2)), ScheduleStep(17, OFF)))
+        assert [loss.batch.min for loss in off.losses] == [1]
         assert not any("does not speculate" in note for note in off.notes)
     one = export(plan, find_engine("vllm"), Setup(drafter="eagle3"), batch=8)
     assert not any("does not speculate" in note for note in one.notes)  # the user chose one setting for all
@@ -185,10 +186,10 @@ def test_what_is_said_beside_the_file() -> None:
     assert not any("--method" in note for note in export(CHAIN, find_engine("vllm"), Setup(drafter="eagle3")).notes)
     only = export(INTENT, find_engine("vllm"), Setup(), batch=6)
     assert only.schedule == DraftSchedule.constant(chain(2))
-    document = only.document()
-    assert document["format"] == "treeopt.export/1"
+    document = write(only)
+    assert document["format"] == "treeopt.export/2"
     assert document["drafts"] == [{"batch": {"min": 1, "max": None}, "draft": "a chain of 2"}]
-    bugs = export(INTENT, find_engine("vllm"), Setup()).document()["bugs"]
+    bugs = write(export(INTENT, find_engine("vllm"), Setup()))["bugs"]
     assert "vllm-project/vllm#49548" in [bug["reference"] for bug in bugs]
 
 

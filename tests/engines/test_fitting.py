@@ -29,7 +29,7 @@ def test_the_best_chain_stands_in_with_its_price(planned: Planned) -> None:
     fitted = fit_plan(planned(*PARTS), SCHEDULES)
     assert steps(fitted.schedule) == [(1, 4), (5, 2), (17, 1)]
     assert fitted.schedule.covers == 64
-    assert [(x.batch_min, x.batch_max, x.planned, x.exported) for x in fitted.losses] == [
+    assert [(*x.batch, x.planned, x.exported) for x in fitted.losses] == [
         (1, 4, "a tree of 26 nodes, depth 5", "a chain of 4"),
         (17, 64, "nothing", "a chain of 1"),
     ]
@@ -39,7 +39,7 @@ def test_the_best_chain_stands_in_with_its_price(planned: Planned) -> None:
 def test_off_where_asked(planned: Planned) -> None:
     fitted = fit_plan(planned(*PARTS), SCHEDULES, allow_off=True)
     assert steps(fitted.schedule) == [(1, 4), (5, 2), (17, 0)]
-    assert [x.batch_min for x in fitted.losses] == [1]
+    assert [x.batch.min for x in fitted.losses] == [1]
     # A tree whose best chain is slower than nothing becomes nothing.
     slow = Part(1, 4, TREE, 400.0, 4, 90.0, 100.0)
     fitted = fit_plan(planned(slow, *PARTS[1:]), SCHEDULES, allow_off=True)

@@ -114,7 +114,7 @@ def test_a_method_without_trees_gets_no_tree_keys() -> None:
     """A chain is a static tree too, but only EAGLE and Medusa have a key for one."""
     for setup in ({"method": "NGram"}, {"drafter": "ngram"}):
         found = exported(CHAIN, "1.3.0", **setup)
-        assert found.format == "length"
+        assert found.kind == "length"
         assert section(found) == {"decoding_type": "NGram", "max_matching_ngram_size": 3, "max_draft_len": 4}
     with pytest.raises(InputError, match="is no chain"):
         exported(EAGLE, "1.3.0", method="NGram")

@@ -55,7 +55,7 @@ def loads(plan: Plan) -> None:
     target = find_engine(plan.sources.engine.wanted)
     result = export(plan, target, Setup(drafter=target.usual_drafter), allow_off=plan.sources.engine.allow_off)
     assert result.losses == ()
-    form = next(f for f in target.formats if f.name == result.format)
+    form = next(f for f in target.formats if f.name == result.kind)
     for bucket in plan.buckets:
         assert result.schedule.at(bucket.batch.max) == bucket.draft
         assert not bucket.speculate or form.limits.refusal(bucket.draft) is None
@@ -193,7 +193,7 @@ def test_triples_are_valued_where_their_own_drafts_start(trace: Inputs) -> None:
 
 
 def test_without_confidence_a_triple_is_the_tree_of_average_confidence() -> None:
-    inputs = load_inputs(Names(hardware="h100-sxm"))
+    inputs = load_inputs(Names(hardware="h100-sxm-vllm-0.24"))
     (bucket,) = plan_for(inputs, "openvino", Problem(batches=(4,))).buckets
     assert bucket.dynamic is not None
     assert bucket.tree == inputs.evidence.tree_of(bucket.dynamic)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from treeopt.acceptance.replay import ALL_POSITIONS_FLATTER
-from treeopt.cost import EngineSteps
 from treeopt.cost.engine import PUBLISHED_EAGER_S
+from treeopt.cost.served.published import TYPICAL
 from treeopt.errors import InputError
 from treeopt.files.shipped import locate
 from treeopt.plan.reading import load_plan
@@ -31,7 +32,8 @@ def test_captured_graphs_and_skew_reach_the_price() -> None:
         expert_skew=1.2,
     )
     cost = load_inputs(names).kernels
-    assert cost.engine == EngineSteps(capture_tokens=(1, 8), capture_limit=8, eager_s=PUBLISHED_EAGER_S)
+    captures = {"capture_tokens": (1, 8), "capture_limit": 8, "eager_s": PUBLISHED_EAGER_S}
+    assert cost.engine == replace(TYPICAL, **captures)  # a data sheet knows no engine
     assert cost.model.experts is not None
     assert cost.model.experts.skew == 1.2
 
@@ -176,9 +178,9 @@ def test_the_hash_is_of_what_was_read() -> None:
 
 def test_constants_of_another_drafter_are_said() -> None:
     names = Names(ranks="example", hardware="h100-sxm-vllm-0.24", drafter="mtp")
-    assert any("with the drafter eagle, not with mtp" in note.text for note in load_inputs(names).notes(8, 2048))
+    assert any("was fitted with eagle, not mtp" in note.text for note in load_inputs(names).notes(8, 2048))
     eagle = Names(ranks="example", hardware="h100-sxm-vllm-0.24")
-    assert not any("with the drafter" in note.text for note in load_inputs(eagle).notes(8, 2048))
+    assert not any("was fitted with" in note.text for note in load_inputs(eagle).notes(8, 2048))
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def checked(folder: Path, plan: Plan, name: str, batch: int, count: int) -> Serv
         batch=batch,
         drafted=found["draft_tokens_per_draft"],
         planned_drafted=bucket.num_speculative_tokens,
-        length=found["measured_tokens"],
+        length=found["measured_length"],
         planned_length=tokens.value,
         half_width=half_width,
     )

@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist
-from typing import Final
+from typing import ClassVar, Final
 
 from treeopt.arrays import FloatArray
 
@@ -43,6 +43,7 @@ class Change:
     `comparisons` is how many are made in the same report.
     """
 
+    WRITTEN: ClassVar[tuple[str, ...]] = ("value", "low", "high", "level")
     planned: float
     measured: float
     planned_error: float | None
@@ -52,8 +53,18 @@ class Change:
 
     @property
     def share(self) -> float:
-        """The change as a share of the plan."""
+        """The change as a share of the plan: from 2.8 to 2.1 it is -0.25."""
         return self.measured / self.planned - 1.0
+
+    @property
+    def value(self) -> float:
+        """The share, as files name the middle of an interval."""
+        return self.share
+
+    @property
+    def level(self) -> float:
+        """Of the interval: all comparisons of a report hold together with 99.8 %."""
+        return 1.0 - ERROR_RATE
 
     @property
     def standard_error(self) -> float | None:

@@ -97,7 +97,7 @@ def check_plan(
     return CheckReport(
         kind=metrics.kind,
         gate=gate,
-        compared=compared,
+        comparisons=compared,
         findings=tuple(findings),
         notes=(*metrics.warnings, *pairs.notes, *_flattered(plan), *_unclear(compared, gate)),
     )
@@ -122,7 +122,7 @@ def _unclear(compared: Sequence[Compared], gate: float) -> list[str]:
     said: dict[str, str] = {}
     for c in compared:
         if c.verdict is DriftVerdict.UNCLEAR:
-            said.setdefault(c.source.name, _lacking(c, gate))
+            said.setdefault(c.measured.name, _lacking(c, gate))
     return [f"{name}: {text}" for name, text in said.items()]
 
 
@@ -130,7 +130,7 @@ def _lacking(c: Compared, gate: float) -> str:
     change = f"a change of {2.0 * gate:.0%}"
     if c.change.measured_error is None:
         return f"too few documents, or no count of steps, to tell {change} from chance"
-    missing = None if c.source.steps is None else c.change.missing(c.source.steps)
+    missing = None if c.measured.steps is None else c.change.missing(c.measured.steps)
     if missing is None:
         return f"the plan's own interval is too wide to tell {change}: search with more documents"
     return f"about {float(f'{missing:.2g}'):,.0f} more steps would tell {change}"

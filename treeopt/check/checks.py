@@ -146,7 +146,7 @@ def _all(candidates: Candidates) -> str:
 def _is_chain_instead(c: Compared) -> bool:
     """Whether a bushy tree's counters look like those of its top guesses alone."""
     tree = c.bucket.tree
-    if tree.is_chain or c.source.draft_tokens != tree.depth or not c.depths:
+    if tree.is_chain or c.measured.draft_tokens != tree.depth or not c.depths:
         return False
     chain = float(1.0 + chain_survival(c.bucket)[: len(c.depths)].sum())
     return abs(c.change.measured / chain - 1.0) <= c.change.gate / 2.0

@@ -83,7 +83,7 @@ def _compared(plan: Plan, source: Measured, bucket: Bucket, gate: float) -> Comp
         measured_error=source.error,
         gate=gate,
     )
-    return Compared(bucket=bucket, source=source, change=change)
+    return Compared(bucket=bucket, measured=source, change=change)
 
 
 def _by_survival(plan: Plan, source: Measured, bucket: Bucket, depths: int, gate: float) -> Compared:
@@ -98,7 +98,7 @@ def _by_survival(plan: Plan, source: Measured, bucket: Bucket, depths: int, gate
     )
     rates = zip(conditional_from_survival(planned), conditional_from_survival(measured), strict=True)
     by_depth = (DepthChange(depth=d, planned=float(p), measured=float(m)) for d, (p, m) in enumerate(rates, start=1))
-    return Compared(bucket=bucket, source=source, change=change, depths=tuple(by_depth))
+    return Compared(bucket=bucket, measured=source, change=change, depths=tuple(by_depth))
 
 
 def _error_over(source: Measured, survival: FloatArray) -> float | None:
@@ -128,7 +128,7 @@ def _by_ranks(plan: Plan, source: Measured, bucket: Bucket, gate: float) -> Comp
         measured_error=None if interval is None else interval.half_width / NORMAL_QUANTILE * effect**0.5,
         gate=gate,
     )
-    return Compared(bucket=bucket, source=source, change=change)
+    return Compared(bucket=bucket, measured=source, change=change)
 
 
 def planned_error(plan: Plan, bucket: Bucket, survival: FloatArray) -> float | None:

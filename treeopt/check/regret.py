@@ -73,8 +73,8 @@ def _best(question: Problem, traffic: Traffic, cost: StepCost, *, chains_only: b
 
 def _fresh(compared: Compared, inputs: Inputs) -> PathModel:
     """Acceptance as it is now: measured ranks as they are, a tree's depths or its mean by scaling the plan's ranks."""
-    if compared.source.ranks is not None:
-        return compared.source.ranks.model()
+    if compared.measured.ranks is not None:
+        return compared.measured.ranks.model()
     model = inputs.evidence.model_under(compared.bucket.tree)
     if compared.depths:
         pairs = [(d.planned, d.measured) for d in compared.depths]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import ClassVar
 
+from treeopt.answer import Span
 from treeopt.check.change import Change, DriftVerdict
 from treeopt.check.measured import Measured
 from treeopt.solve.bucket import Bucket
@@ -48,6 +49,7 @@ class Regret:
     `loss` is the share of tokens/s; the best tree has `nodes` nodes and `depth`, 1 and 0 being plain decoding.
     """
 
+    WRITTEN: ClassVar[tuple[str, ...]] = ("loss", "kept_tokens_per_s", "best_tokens_per_s", "nodes", "depth")
     kept_tokens_per_s: float
     best_tokens_per_s: float
     nodes: int
@@ -63,11 +65,60 @@ class Regret:
 class Compared:
     """One source against one bucket; `depths` are those compared, empty where only means were known."""
 
+    WRITTEN: ClassVar[tuple[str, ...]] = (
+        *("batch", "context", "source", "steps", "mean_batch", "draft_tokens_per_draft", "planned_length"),
+        *("measured_length", "change", "detectable_change", "verdict", "depths", "regret"),
+    )
     bucket: Bucket
-    source: Measured
+    measured: Measured
     change: Change
     depths: tuple[DepthChange, ...] = ()
     regret: Regret | None = None
+
+    @property
+    def batch(self) -> Span:
+        """The bucket's batch sizes."""
+        return self.bucket.batch
+
+    @property
+    def context(self) -> Span:
+        """The bucket's contexts."""
+        return self.bucket.context
+
+    @property
+    def source(self) -> str:
+        """What the file calls it."""
+        return self.measured.name
+
+    @property
+    def steps(self) -> float | None:
+        """Over how many steps of requests it was counted, null where that is not known."""
+        return self.measured.steps
+
+    @property
+    def mean_batch(self) -> float | None:
+        """Running requests per step, null where the file does not tell."""
+        return self.measured.batch
+
+    @property
+    def draft_tokens_per_draft(self) -> float | None:
+        """As export's "at work if" has it, null where it was not counted."""
+        return self.measured.drafted
+
+    @property
+    def planned_length(self) -> float:
+        """E as planned, over the depths that are compared."""
+        return self.change.planned
+
+    @property
+    def measured_length(self) -> float:
+        """E as measured, over the same depths."""
+        return self.change.measured
+
+    @property
+    def detectable_change(self) -> float | None:
+        """The share that this much evidence shows with 95 % probability."""
+        return self.change.detectable
 
     @property
     def verdict(self) -> DriftVerdict:
@@ -85,9 +136,11 @@ class Compared:
 class CheckReport:
     """Everything that was compared and found; `notes` say what could not be checked and why."""
 
+    FORMAT: ClassVar[str] = "treeopt.check/2"
+    WRITTEN: ClassVar[tuple[str, ...]] = ("drifted", "findings", "comparisons", "kind", "gate", "notes")
     kind: str
     gate: float
-    compared: tuple[Compared, ...]
+    comparisons: tuple[Compared, ...]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
 
@@ -95,45 +148,3 @@ class CheckReport:
     def drifted(self) -> bool:
         """Whether anything is wrong."""
         return bool(self.findings)
-
-    def document(self) -> dict[str, Any]:
-        """The report as `--json` prints it."""
-        return {
-            "format": "treeopt.check/1",
-            "kind": self.kind,
-            "gate": self.gate,
-            "drifted": self.drifted,
-            "comparisons": [_comparison(c) for c in self.compared],
-            "findings": [
-                {"kind": f.kind.value, "where": f.where, "seen": f.seen, "next_step": f.next_step}
-                for f in self.findings
-            ],
-            "notes": list(self.notes),
-        }
-
-
-def _comparison(compared: Compared) -> dict[str, Any]:
-    change, regret = compared.change, compared.regret
-    return {
-        "batch": compared.bucket.batch,
-        "context": compared.bucket.context,
-        "source": compared.source.name,
-        "steps": compared.source.steps,
-        "mean_batch": compared.source.batch,
-        "draft_tokens_per_draft": compared.source.drafted,
-        "planned_tokens": change.planned,
-        "measured_tokens": change.measured,
-        "change": {"value": change.share, "low": change.low, "high": change.high},
-        "detectable_change": change.detectable,
-        "verdict": compared.verdict.value,
-        "depths": compared.depths,
-        "regret": None
-        if regret is None
-        else {
-            "loss": regret.loss,
-            "kept_tokens_per_s": regret.kept_tokens_per_s,
-            "best_tokens_per_s": regret.best_tokens_per_s,
-            "best_nodes": regret.nodes,
-            "best_depth": regret.depth,
-        },
-    }

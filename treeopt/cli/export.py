@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,6 +53,7 @@ def export(
     from treeopt.engines.importing import load_drafts
     from treeopt.engines.registry import find_engine
     from treeopt.errors import InputError
+    from treeopt.files.typed import json_text
     from treeopt.files.writing import refuse_overwriting, write_atomically
     from treeopt.plan.plan import Plan
 
@@ -82,7 +82,7 @@ def export(
     if path is not None:
         write_atomically(path, _whole_lines(result.written.content), what="engine file")
     if json:
-        typer.echo(json_format.dumps(result.document(), indent=2))
+        typer.echo(json_text(result))
         return
     if path is None:
         _print(result)
@@ -105,18 +105,18 @@ def _whole_lines(content: str | bytes) -> str | bytes:
 def _loss(loss: Loss) -> str:
     from treeopt.solve.buckets import batches_in_words
 
-    said = f"{batches_in_words(loss.batch_min, loss.batch_max)}: {loss.exported} for {loss.planned}"
+    said = f"{batches_in_words(*loss.batch)}: {loss.exported} for {loss.planned}"
     if loss.share is None:
         return f"lost: {said}: not priced"
     # One tree serves a range; at its largest batch, where it is priced, the chain can be the faster one.
     word = "gained" if loss.share < 0.0 else "lost"
-    return f"{word}: {said}: {abs(loss.share):.1%} of tokens/s at batch {loss.batch_max}"
+    return f"{word}: {said}: {abs(loss.share):.1%} of tokens/s at batch {loss.batch.max}"
 
 
 def _talk(result: Export, path: Path | None) -> None:
     """How to use the file, on stderr."""
     written, target = result.written, result.target
-    lines = [f"engine: {target.words}, {result.format}"]
+    lines = [f"engine: {target.words}, {result.kind}"]
     lines += [f"wrote: {path}"] if path is not None else []
     lines.append(f"start: {written.launch}")
     if written.capture_sizes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import ClassVar, NamedTuple
 
 from treeopt.acceptance.prompt_lookup import PromptLookup, parse_lookup
 from treeopt.draft_family import OFF, in_words
@@ -16,50 +16,85 @@ from treeopt.plan.plan import Plan
 from treeopt.solve.buckets import batches_in_words
 from treeopt.tree import DraftTree
 
-FORMAT: Final = "treeopt.export/1"
+
+class RangeDraft(NamedTuple):
+    """What is drafted at a range of batch sizes, in words; `max` is null where it is without end."""
+
+    batch: BatchSpan
+    draft: str
+
+
+class BatchSpan(NamedTuple):
+    """Batch sizes, both ends included."""
+
+    min: int
+    max: int | None
+
+
+class CaptureSizes(NamedTuple):
+    """The sizes to capture graphs for."""
+
+    unit: str
+    sizes: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
     """What an engine loads, how to start it, what is lost, how to see that it acts, and what is known to go wrong."""
 
+    FORMAT: ClassVar[str] = "treeopt.export/2"
+    WRITTEN: ClassVar[tuple[str, ...]] = (
+        *("engine", "version", "kind", "drafts", "file", "content", "launch", "capture_sizes"),
+        *("losses", "proof", "notes", "bugs"),
+    )
     target: EngineAt
-    format: str
+    kind: str
     schedule: DraftSchedule
     written: Written
     losses: tuple[Loss, ...]
     notes: tuple[str, ...]
     bugs: tuple[Bug, ...]
 
-    def document(self) -> dict[str, Any]:
-        """The value of `--json`; `content` is null where the file is binary."""
-        written = self.written
-        return {
-            "format": FORMAT,
-            "engine": self.target.engine.name,
-            "version": self.target.version,
-            "kind": self.format,
-            "drafts": [
-                {"batch": {"min": r.batch_min, "max": r.batch_max}, "draft": in_words(r.draft)}
-                for r in self.schedule.ranges()
-            ],
-            "file": written.file_name,
-            "content": written.content if isinstance(written.content, str) else None,
-            "launch": written.launch,
-            "capture_sizes": {"unit": written.capture_unit, "sizes": list(written.capture_sizes)},
-            "losses": [
-                {
-                    "batch": {"min": loss.batch_min, "max": loss.batch_max},
-                    "planned": loss.planned,
-                    "exported": loss.exported,
-                    "share": None if loss.share is None else float(f"{loss.share:.6g}"),
-                }
-                for loss in self.losses
-            ],
-            "proof": written.proof,
-            "notes": list(self.notes),
-            "bugs": [{"reference": bug.reference, "text": bug.text} for bug in self.bugs],
-        }
+    @property
+    def engine(self) -> str:
+        """Its name, as `--engine` takes it."""
+        return self.target.engine.name
+
+    @property
+    def version(self) -> str:
+        """Its release."""
+        return self.target.version
+
+    @property
+    def drafts(self) -> tuple[RangeDraft, ...]:
+        """What is drafted at which batch sizes."""
+        ranges = self.schedule.ranges()
+        return tuple(RangeDraft(BatchSpan(r.batch_min, r.batch_max), in_words(r.draft)) for r in ranges)
+
+    @property
+    def file(self) -> str:
+        """The name of the file."""
+        return self.written.file_name
+
+    @property
+    def content(self) -> str | None:
+        """The file, null where it is binary."""
+        return self.written.content if isinstance(self.written.content, str) else None
+
+    @property
+    def launch(self) -> str:
+        """The line that starts the engine with it."""
+        return self.written.launch
+
+    @property
+    def capture_sizes(self) -> CaptureSizes:
+        """The graphs that it needs."""
+        return CaptureSizes(self.written.capture_unit, self.written.capture_sizes)
+
+    @property
+    def proof(self) -> str:
+        """The metric or log line that shows the drafts at work."""
+        return self.written.proof
 
 
 def export(
@@ -96,7 +131,7 @@ def export(
     written = form.write(fitted.schedule, setup, form.drafters.word(setup))
     return Export(
         target=target,
-        format=form.name,
+        kind=form.name,
         schedule=fitted.schedule,
         written=written,
         losses=fitted.losses,

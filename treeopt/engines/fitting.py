@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeGuard
 
+from treeopt.answer import Span
 from treeopt.draft_family import OFF, Chains, Draft, DraftFamily, StaticTrees, UniformTrees, chain_length, in_words
 from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.errors import InputError
@@ -23,8 +24,7 @@ class Loss:
     no price for it.
     """
 
-    batch_min: int
-    batch_max: int
+    batch: Span
     planned: str
     exported: str
     share: float | None
@@ -139,8 +139,7 @@ def _longest_first(choices: list[_Choice], limits: DraftFamily) -> list[_Choice]
 def _loss(bucket: Bucket, choice: _Choice) -> Loss:
     rate = choice.tokens_per_s
     return Loss(
-        batch_min=bucket.batch.min,
-        batch_max=bucket.batch.max,
+        batch=bucket.batch,
         planned=in_words(bucket.draft),
         exported=in_words(choice.draft),
         share=None if rate is None else 1.0 - rate / bucket.tokens_per_s.value,

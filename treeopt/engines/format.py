@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import ClassVar, Final, Literal, NamedTuple
 
 from treeopt.acceptance.prompt_lookup import DEFAULT_LOOKUP, LookupRule, PromptLookup
 from treeopt.draft_family import DraftFamily
@@ -193,6 +193,7 @@ class Format:
 class Bug:
     """A known problem of an engine: where it is discussed, what happens, and to which drafts."""
 
+    WRITTEN: ClassVar[tuple[str, ...]] = ("reference", "text")
     reference: str
     text: str
     hits: Callable[[DraftSchedule], bool] = field(default=lambda schedule: True)

@@ -22,6 +22,7 @@ from treeopt.cost import (
 from treeopt.cost.hardware import hardware_document
 from treeopt.cost.kernels.experts import MAX_SKEW
 from treeopt.cost.model_file import model_document, model_from
+from treeopt.cost.served.published import Basis, PriceError, ServedConstants, served_constants
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.step_table import TableStep
 from treeopt.errors import InputError, UnknownNameError
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
 MAX_TEMPERATURE: Final = 10.0  # beyond, text is noise
 
 
+_TELL: Final = "two minutes of `treeopt measure` on your server tell"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
     """The inputs, loaded, with where they came from."""
@@ -56,6 +60,7 @@ class Inputs:
     hardware: Hardware
     model: ModelShape
     kernels: ModelStep
+    served: ServedConstants
     cost: StepCost
     cost_findings: tuple[str, ...] = ()
 
@@ -78,6 +83,20 @@ class Inputs:
         measured = stated([part.profile for part in self.evidence.parts], "rule")
         return self.names.rule or next(iter(measured), GREEDY)
 
+    @property
+    def price_error(self) -> PriceError | None:
+        """How far published steps lay from steps priced so; None for step times that the user gave."""
+        return self.served.error if self.cost is self.kernels else None
+
+    def _of_engine(self) -> list[Note]:
+        """Whose constants the engine is priced with, where they are not its own for this drafter."""
+        evidence, kind = self.kernels.engine.evidence, self.kernels.drafter.kind
+        if self.served.basis is not Basis.TYPICAL:
+            return []
+        if evidence is not None:
+            return [Note.warning(f"what the engine adds was fitted with {evidence.drafter}, not {kind}: {_TELL}")]
+        return [Note.warning(f"what this engine adds with {kind} is not published, typical times count: {_TELL}")]
+
     def notes(self, batch: int, context: int, nodes: int = 1) -> list[Note]:
         """What a reader of any number made from these inputs, up to these sizes, must know."""
         found = evidence_notes(self.evidence.parts, self.names, self.kernels.drafter.kind, context)
@@ -99,14 +118,8 @@ class Inputs:
         if isinstance(self.cost, TableStep):
             of_table = [*self.cost_findings, *self.cost.notes(batch=batch, nodes=nodes, context=context)]
             found += map(Note.note, of_table)
-        served = self.kernels.engine.evidence
-        if served is not None and served.drafter != self.kernels.drafter.kind:
-            found.append(
-                Note.warning(
-                    f"engine constants were fitted to served steps with the drafter {served.drafter}, not with "
-                    f"{self.kernels.drafter.kind}"
-                )
-            )
+        elif self.price_error is not None:
+            found += self._of_engine()
         of_kernels = self.kernels.notes(batch=batch, nodes=nodes, context=context)
         return found + [(Note.warning if text.startswith("implausible") else Note.note)(text) for text in of_kernels]
 
@@ -132,7 +145,8 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
     hardware = Hardware.from_document(hardware_file)
     model = _routed(model_from(model_file), names)
     drafter = parse_drafter(names.drafter, load_model=lambda name: load_model(locate("models", name).path))
-    engine = hardware.engine(names.capture_tokens, names.capture_limit)
+    served = served_constants(hardware, drafter.kind)
+    engine = replace(hardware, engine_steps=served.steps).engine(names.capture_tokens, names.capture_limit)
     kernels = ModelStep(
         model=model,
         times=hardware.kernel_times(),
@@ -173,6 +187,7 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
         hardware=hardware,
         model=model,
         kernels=kernels,
+        served=served,
         cost=priced.cost,
         cost_findings=priced.findings,
     )

@@ -13,6 +13,7 @@ from treeopt.cost.step_cost import StepCost
 from treeopt.plan.plan import CreatedWith, Plan, Verification
 from treeopt.plan.sources import EngineSource, FormatLoss
 from treeopt.planner.inputs import Inputs
+from treeopt.planner.price_interval import with_price_error
 from treeopt.planner.reasons import (
     cliff,
     cliffs,
@@ -90,6 +91,9 @@ def make_plan(
         sources = replace(sources, engine=_engine(target, found, known=sources.ranks.knows_widths))
     one_for_all = bool(found) and not found[0].form.format.limits.per_batch
     buckets = tuple(_told(a, inputs, evidence, judge, seed, found[0] if found else None) for a in answers)
+    error = inputs.price_error
+    if error is not None:
+        buckets = tuple(with_price_error(bucket, error, inputs.kernels) for bucket in buckets)
     of_buckets = {cliff(inputs.cost, b.verified_tokens) for b in buckets}
     of_inputs = furthest(note for b in buckets for note in inputs.notes(b.batch.max, b.context.max, b.nodes))
     said = (

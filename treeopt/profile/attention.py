@@ -139,25 +139,36 @@ def _exact(q: Any, k: Any, v: Any, seen: Any, pool: Pool) -> Any:
 
 
 def kernel_workload(
-    s: AttentionSizes, pool: Pool, sets: int, *, impl: Literal["triton", "torch"] = "triton"
+    s: AttentionSizes,
+    pool: Pool,
+    sets: int,
+    *,
+    impl: Literal["triton", "torch"] = "triton",
+    page_size: int = PAGE_SIZE,
 ) -> Workload:
-    """The kernel on pages in random order, the tree's keys beside them, one prepared step for all sets."""
+    """The kernel on pages in random order, the tree's keys beside them, one prepared step for all sets.
+
+    A `page_size` of 0 is one stretch per request.
+    """
     attention, caches, steps, trees = (
         require(f"treeopt.kernels.{name}", extra="gpu") for name in ("attention", "cache", "step", "trees")
     )
-    torch, pages = pool.torch, -(-max(s.prefix, 1) // PAGE_SIZE)
+    torch, pages = pool.torch, -(-max(s.prefix, 1) // max(page_size, 1))
     forest = trees.NodeTrees.from_parents([binary_parents(s.nodes)] * s.requests, device=pool.device)
     lengths = torch.full((s.requests,), s.prefix, dtype=torch.int32, device=pool.device)
-    stored = (s.requests * pages, PAGE_SIZE, s.kv_heads, s.head_dim)
+    stored = (s.requests * pages, page_size, s.kv_heads, s.head_dim)
+    if not page_size:
+        stored = (s.requests, pages, s.kv_heads, s.head_dim)
     rows = s.requests * s.nodes
     shapes = ((rows, s.heads, s.head_dim), (rows, s.kv_heads, s.head_dim), (rows, s.kv_heads, s.head_dim))
     pool.reserve(stored, stored, *shapes, sets=sets)
 
     def inputs() -> tuple[Any, ...]:
+        k, v = pool.take(*stored), pool.take(*stored)
+        if not page_size:
+            return (*(pool.take(*shape) for shape in shapes), caches.ContiguousCache(k=k, v=v, lengths=lengths))
         order = torch.randperm(s.requests * pages, generator=pool.generator, device=pool.device)
-        cache = caches.PagedCache(
-            k=pool.take(*stored), v=pool.take(*stored), table=order.view(s.requests, pages).int(), lengths=lengths
-        )
+        cache = caches.PagedCache(k=k, v=v, table=order.view(s.requests, pages).int(), lengths=lengths)
         return (*(pool.take(*shape) for shape in shapes), cache)
 
     prepared = [inputs() for _ in range(sets)]

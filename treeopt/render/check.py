@@ -19,8 +19,8 @@ _STYLES = {DriftVerdict.STABLE: "green", DriftVerdict.DRIFT: "red", DriftVerdict
 def report(found: CheckReport, width: int) -> RenderableType:
     """The verdict, what was compared, and what is wrong with its next step."""
     parts: list[RenderableType] = [_verdict(found)]
-    if found.compared:
-        parts += [Text(), *(_wide(found.compared) if width >= WIDE else _narrow(found.compared))]
+    if found.comparisons:
+        parts += [Text(), *(_wide(found.comparisons) if width >= WIDE else _narrow(found.comparisons))]
     for finding in found.findings:
         text = Text("\n").append(f"{finding.kind.value}", style="bold red").append(f" ({finding.where})\n")
         parts.append(text.append(f"  {finding.seen}\n").append(f"  next: {finding.next_step}"))
@@ -31,24 +31,24 @@ def _verdict(report: CheckReport) -> Text:
     if report.drifted:
         count = len(report.findings)
         return Text(f"{count} finding{'s' if count > 1 else ''}", style="bold red")
-    if report.compared and all(c.verdict is DriftVerdict.STABLE for c in report.compared):
+    if report.comparisons and all(c.verdict is DriftVerdict.STABLE for c in report.comparisons):
         return Text(f"the plan holds: no change of more than {report.gate:.0%}", style="bold green")
-    told = "these metrics do not tell whether the plan holds" if report.compared else "nothing could be compared"
+    told = "these metrics do not tell whether the plan holds" if report.comparisons else "nothing could be compared"
     return Text(told, style="bold yellow")
 
 
 def _wide(compared: Sequence[Compared]) -> list[RenderableType]:
     """One table with every number."""
-    source = ["source"] if len({c.source.name for c in compared}) > 1 else []
+    source = ["source"] if len({c.measured.name for c in compared}) > 1 else []
     table = plain_table("batch", *source, "steps", "planned E", "measured E", "change", "99.8 % interval", "would show")
     for name in _WORDS:
         table.add_column(name, no_wrap=True)
     for c in compared:
-        steps = "" if c.source.steps is None else f"{c.source.steps:,.0f}"
+        steps = "" if c.measured.steps is None else f"{c.measured.steps:,.0f}"
         batch, planned, measured, change, shown, *words = _cells(c)
         table.add_row(
             batch,
-            *([c.source.name] if source else []),
+            *([c.measured.name] if source else []),
             *(steps, planned, measured, change, _interval(c.change), shown),
             *words,
         )
@@ -57,14 +57,14 @@ def _wide(compared: Sequence[Compared]) -> list[RenderableType]:
 
 def _narrow(compared: Sequence[Compared]) -> list[RenderableType]:
     """A table per source, its name above it: names do not fit beside the numbers."""
-    names = list(dict.fromkeys(c.source.name for c in compared))
+    names = list(dict.fromkeys(c.measured.name for c in compared))
     parts: list[RenderableType] = []
     for name in names:
         table = plain_table("batch", "plan E", "seen E", "change", "would show")
         for title in _WORDS:
             table.add_column(title, no_wrap=True)
         for c in compared:
-            if c.source.name == name:
+            if c.measured.name == name:
                 table.add_row(*_cells(c)[:-1], _regret(c.regret, brief=True))
         parts += [Text(f"{name}:"), table] if len(names) > 1 else [table]
     return parts

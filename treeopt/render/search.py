@@ -166,12 +166,21 @@ def _verdict(bucket: Bucket) -> Text:
     context = f", context {bucket.context.words}" if bucket.context.min < bucket.context.max else ""
     text = Text(f"Batch {bucket.batches}{context}: ", style="bold")
     if not bucket.speculate:
-        return text.append("do not speculate", style="bold yellow")
+        return _if_unknown(text.append("do not speculate", style="bold yellow"), bucket)
     text.append(f"verify {_words(bucket)}", style="bold green")
     text.append(f": {estimate(bucket.acceptance_length)} tokens per step, ")
     if bucket.speedup is None:
         return text.append("whether it pays is not known", style="bold yellow")
-    return text.append(f"{speedup(bucket.speedup)} plain decoding")
+    return _if_unknown(text.append(f"{speedup(bucket.speedup)} plain decoding"), bucket)
+
+
+def _if_unknown(text: Text, bucket: Bucket) -> Text:
+    """What decides, where the price's error covers both answers."""
+    if bucket.pays_if is None:
+        return text
+    draft = "it" if bucket.speculate else f"a chain of {bucket.best_chain.num_speculative_tokens}"
+    room = f"if the engine adds less than {bucket.pays_if.extra_ms_below:.1f} ms per speculative step"
+    return text.append(f"\nnot known whether that is right: {draft} pays {room}", style="yellow")
 
 
 def _shape(bucket: Bucket) -> str:

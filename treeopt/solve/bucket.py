@@ -127,6 +127,12 @@ class EngineLoss:
     worst: WorstLoss | None
 
 
+class PaysIf(NamedTuple):
+    """Where the price cannot tell: speculation pays if the engine adds less than this to a speculative step, in ms."""
+
+    extra_ms_below: float
+
+
 class AtBatch(NamedTuple):
     """A bucket's draft at one listed batch size: `loss` is the share of tokens/s below the best draft for it alone.
 
@@ -169,27 +175,28 @@ class Bucket:
     """The answer for a range of batch sizes and of contexts, priced at the largest of both.
 
     `acceptance_length` is E, tokens per step with the bonus token; `break_even_length` the E that the step must exceed
-    to pay; `speedup` is over plain decoding. Those two and `plain` are None where plain decoding was neither measured
-    nor priced; `missing` names the runs that would tell. `path_probabilities [N]` is f of every node; `held_out_length`
-    is E on documents that took no part in the search; `ridge_batch` the largest batch whose B x N stays under the
-    ridge; `time_per_token` is what a request waits, `meets_limit` whether that is within the plan's limits (None
-    without limits); `smallest_visible_gain` is the smallest share of tokens/s to the runner-up that the documents can
-    tell. `sharing_loss` is the most that an end of the range loses against its own best draft, `changes_loss` what a
-    listed batch size loses so that fewer ranges change, `by_batch` the loss of each. Of a dynamic tree, `dynamic`,
-    `tree` is the one that it builds on average confidence: its f may sum to another E. `engine_loss` is None in plans
-    that were not made for an engine.
+    to pay; `speedup` is over plain decoding, `chain_speedup` that of the best chain, both with the error of the price;
+    `pays_if` is what decides where that error covers 1. These and `plain` are None where plain decoding was neither
+    measured nor priced; `missing` names the runs that would tell. `path_probabilities [N]` is f of every node;
+    `held_out_length` is E on documents that took no part in the search; `ridge_batch` the largest batch whose B x N
+    stays under the ridge; `time_per_token` is what a request waits, `meets_limit` whether that is within the plan's
+    limits (None without limits); `smallest_visible_gain` is the smallest share of tokens/s to the runner-up that the
+    documents can tell. `sharing_loss` is the most that an end of the range loses against its own best draft,
+    `changes_loss` what a listed batch size loses so that fewer ranges change, `by_batch` the loss of each. Of a dynamic
+    tree, `dynamic`, `tree` is the one that it builds on average confidence: its f may sum to another E. `engine_loss`
+    is None in plans that were not made for an engine.
     """
 
     WRITTEN: ClassVar[tuple[str | Group, ...]] = (
-        *("batch", "context", "speculate", "verdict", "missing", "num_speculative_tokens", "nodes", "depth"),
+        *("batch", "context", "speculate", "verdict", "pays_if", "missing", "num_speculative_tokens", "nodes", "depth"),
         *("paths", "parents", "dynamic", "acceptance_length", "tokens_per_s", "speedup", "break_even_length"),
         *("step_time_s", "verified_tokens", "best_chain", "plain", "reason", "optimality"),
         Group(
             "evidence",
             (
                 *("path_probabilities", "held_out_length", "time_per_token", "meets_limit", "speedup_at_min"),
-                *("ridge_batch", "runner_up", "sharing_loss", "changes_loss", "by_batch", "smallest_visible_gain"),
-                *("categories", "engine_loss"),
+                *("chain_speedup", "ridge_batch", "runner_up", "sharing_loss", "changes_loss", "by_batch"),
+                *("smallest_visible_gain", "categories", "engine_loss"),
             ),
         ),
         "sensitivity",
@@ -206,6 +213,8 @@ class Bucket:
     best_chain: Option
     plain: Option | None
     missing: tuple[str, ...] = ()
+    pays_if: PaysIf | None = None
+    chain_speedup: Estimate | None = None
     reason: str
     optimality: Optimality
     path_probabilities: Annotated[FloatArray, Between(0.0, 1.0)]
@@ -250,10 +259,15 @@ class Bucket:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the draft pays; not known where plain decoding is not."""
+        """Whether speculation pays; not known where plain decoding is not, or where the price's error covers 1."""
         if self.speedup is None:
             return Verdict.NOT_KNOWN
-        return Verdict.PAYS if self.speculate and self.speedup.value > 1.0 else Verdict.DOES_NOT_PAY
+        gain = self.speedup if self.speculate else self.chain_speedup
+        if gain is None or gain.low is None or gain.high is None:
+            return Verdict.PAYS if self.speculate and self.speedup.value > 1.0 else Verdict.DOES_NOT_PAY
+        if gain.low <= 1.0 <= gain.high:
+            return Verdict.NOT_KNOWN
+        return Verdict.PAYS if gain.low > 1.0 else Verdict.DOES_NOT_PAY
 
     @property
     def nodes(self) -> int:

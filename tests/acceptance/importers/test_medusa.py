@@ -152,6 +152,9 @@ def test_tensors_need_torch(refusal, read, monkeypatch: pytest.MonkeyPatch) -> N
     class Tensor:
         def __init__(self, rows: object) -> None:
             self.numpy = lambda: np.array(rows, dtype=np.bool_)
+            self.numel = lambda: np.size(rows)
+            self.element_size = lambda: 1
+            self.untyped_storage = lambda: types.SimpleNamespace(nbytes=lambda: np.size(rows))
 
     def load(file: object, *, map_location: str, weights_only: bool) -> list[Tensor]:
         assert weights_only

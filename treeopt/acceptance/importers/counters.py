@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -85,7 +85,10 @@ class DraftCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class Chains:
-    """Drafts of up to K tokens and what became of them; `accepted [K]` is empty where only totals were counted."""
+    """Drafts of up to K tokens and what became of them; `accepted [K]` is empty where only totals were counted.
+
+    `unsure` is by how much the number of drafts may be off where it was restored from printed digits.
+    """
 
     draft_tokens: int
     drafts: int
@@ -93,6 +96,7 @@ class Chains:
     accepted_tokens: int
     accepted: tuple[int, ...] = ()
     steps: int
+    unsure: int = 0
 
     def __add__(self, other: Chains) -> Chains:
         return Chains(
@@ -102,6 +106,7 @@ class Chains:
             accepted_tokens=self.accepted_tokens + other.accepted_tokens,
             accepted=tuple(a + b for a, b in zip(self.accepted, other.accepted, strict=True)),
             steps=self.steps + other.steps,
+            unsure=self.unsure + other.unsure,
         )
 
     @property
@@ -208,6 +213,8 @@ def chain_reading(
             f"({chains.drafted_per_draft:.4g} of {chains.draft_tokens} per draft), "
             "so drafts were shorter at times and the last positions are understated"
         )
+    if chains.unsure:
+        warnings.append(f"{name}: drafts are restored from printed digits, {chains.drafts} within {chains.unsure}")
     if chains.steps > chains.drafts:
         warnings.append(
             f"{name}: {chains.steps - chains.drafts} of {chains.steps} request-steps had no draft; the length counts "
@@ -286,9 +293,10 @@ def chains_of(report: DraftCounts) -> Chains | None:
             f"{report.drafts or 0} drafts, {report.drafted} draft tokens", hint="was speculation on, and in use?"
         )
         raise NoDraftsError(str(error), hint=error.hint)
-    drafts = _restored_drafts(report) if report.drafts is None else report.drafts
-    if drafts is None:
+    restored = _restored_drafts(report) if report.drafts is None else _Restored(report.drafts, 0)
+    if restored is None:
         return None
+    drafts = restored.drafts
     K = _longest(report, drafts)
     counts = _counts(report, drafts)
     chains = Chains(
@@ -298,6 +306,7 @@ def chains_of(report: DraftCounts) -> Chains | None:
         accepted_tokens=report.accepted,
         accepted=(*counts, *(0,) * (K - len(counts))) if counts else (),
         steps=max(report.steps or 0, drafts),
+        unsure=restored.unsure,
     )
     _check_stated(report, chains)
     return chains.trimmed() if report.by_mean else chains
@@ -356,7 +365,14 @@ def _counts(report: DraftCounts, drafts: int) -> tuple[int, ...]:
     return tuple(int(n) for n in counts)
 
 
-def _restored_drafts(report: DraftCounts) -> int | None:
+class _Restored(NamedTuple):
+    """How many drafts there were, and how far off that may be."""
+
+    drafts: int
+    unsure: int
+
+
+def _restored_drafts(report: DraftCounts) -> _Restored | None:
     """How many drafts printed rates, the mean and the totals allow; None where they tell nothing of it.
 
     "Accepted: 9, Drafted: 174, rates 0.150, 0.000, 0.000, mean 1.15" allow 60 drafts alone: 58 full drafts of 3 would
@@ -366,7 +382,7 @@ def _restored_drafts(report: DraftCounts) -> int | None:
     assert report.accepted is not None
     K = report.draft_tokens or (0 if report.pads else len(report.rates))
     if report.steps is not None and not report.rates and report.length is None:
-        return report.steps or None
+        return _Restored(report.steps, 0) if report.steps else None
     per_draft = [_sum(report.rates)] if report.rates else []
     if report.length is not None:
         per_draft.append(Printed(report.length.value - 1.0, report.length.rounding))
@@ -382,8 +398,10 @@ def _restored_drafts(report: DraftCounts) -> int | None:
     likely = report.accepted / per_draft[0].value if per_draft[0].value > 0 else fewest
     near = range(max(fewest, round(likely) - _CANDIDATES), min(most, round(likely) + _CANDIDATES) + 1)
     candidates = [n for n in full if fewest <= n <= most] + sorted(near, key=lambda n: abs(n - likely))
-    allowed = (n for n in candidates if all(_allows(rate, n) for rate in report.rates))
-    return next(allowed, max(round(likely), -(-report.drafted // K) if K else 1, 1))
+    allowed = [n for n in candidates if all(_allows(rate, n) for rate in report.rates)]
+    if not allowed:
+        return _Restored(max(round(likely), -(-report.drafted // K) if K else 1, 1), 0)
+    return _Restored(allowed[0], max(abs(n - allowed[0]) for n in allowed))
 
 
 def _allows(rate: Printed, drafts: int) -> bool:

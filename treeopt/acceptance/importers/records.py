@@ -70,6 +70,7 @@ def added_up(
     counts, mixed, bare, conditions = ChainCounts(), ChainCounts(), _Bare(), SERVED
     warnings: dict[str, None] = {}
     idle = 0
+    late: list[DraftCounts] = []
     for report in reports:
         warnings |= dict.fromkeys(report.warnings)
         for part in report.counts:
@@ -84,12 +85,19 @@ def added_up(
                     raise
                 warnings[CUT] = None
                 continue
-            if chains is None:
+            if chains is None and longest and part.rates and part.drafted is not None:
+                late.append(part)  # nothing was accepted: only the others tell how long drafts are
+                idle += 1
+            elif chains is None:
                 bare.add(part)
             else:
                 if part.assumed_chain and job.drafted is None:
                     check_likely(part.place, chains.mean_accepted_length, chains.draft_tokens)
                 (mixed if chains.is_mixed else counts).add(chains)
+    K = max([len(part.rates) for part in late] + [chains.draft_tokens for chains in counts], default=0)
+    for part in late:
+        if (chains := chains_of(replace(part, draft_tokens=K))) is not None:
+            counts.add(chains)
     require(CUT in warnings or idle + len(counts) + len(mixed) + bare.reports > 0, job.file, wanted)
     unplanned = tuple(mixed_lengths(job, f"{label} mixed", chains) for chains in mixed.as_longest())
     reading = (counts.as_longest() if longest else counts).reading(job, conditions, label=label)
