@@ -78,7 +78,7 @@ def test_one_or_several_contexts(run: Run) -> None:
 def test_explain_tells_price_and_reason_of_every_node(run: Run, wide: Path) -> None:
     ran = run("explain", wide, "--batch", "2", "--context", "1024")
     assert ran.code == 0
-    for words in ("Batch 2, context 1024", " of 128", "needs", "drafter", "Most of the step: experts"):
+    for words in ("Batch 2, context 1024", "of 128", "needs", "drafter", "Most of the step: experts"):
         assert words in ran.out
     document = json.loads(run("explain", wide, "--batch", "2", "--context", "1024", "--json").out)
     assert document["format"] == "treeopt.explain/2"

@@ -56,7 +56,7 @@ def model_from_config(config: Field) -> ModelShape:
     layers = _size(text, "num_hidden_layers")
     stored, linear = stored_formats(config), _linear(text, layers)
     return ModelShape(
-        name=_name_of(Path(config.document.name)),
+        name=name_of(Path(config.document.name)),
         source=config.document.name,
         hidden=_size(text, "hidden_size"),
         layers=layers,
@@ -217,8 +217,8 @@ def _linear(config: Field, layers: int) -> LinearAttention | None:
     )
 
 
-def _name_of(path: Path) -> str:
-    # A config.json is named by the folder of its checkpoint.
+def name_of(path: Path) -> str:
+    """What a model is called by its file; a config.json by the folder of its checkpoint."""
     return (path.resolve().parent.name or path.stem) if path.stem == "config" else path.stem
 
 

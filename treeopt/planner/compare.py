@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import isfinite
 from pathlib import Path
 from typing import ClassVar
 
@@ -190,10 +191,10 @@ def compare_with(plan: Plan, rival: Rival, inputs: Inputs) -> list[Comparison]:
         draft, reach = rival.draft_for(*point), evidence.all_positions
         # Each where its own drafts start: a longer tree jumps further and starts elsewhere.
         ours, theirs = (price(d, evidence, inputs.cost, point) for d in (bucket.draft, draft))
-        if theirs.tokens_per_s.value == 0.0:
+        if not isfinite(theirs.step_time_s):
             raise InputError(
-                f"{rival.name} was not measured at batch {point.batch}: {in_words(draft)} has no step time",
-                hint="add that run to the table of --cost",
+                f"the step times have none for {rival.name} at batch {point.batch}",
+                hint="compare with a measured draft, or name the --model and --hardware that carry the table on",
             )
         outside = sum(len(path) > reach.depth or max(path) >= reach.ranks for path in evidence.tree_of(draft).paths)
         interval = paired_gain(bucket.draft, ours.step_time_s, draft, theirs.step_time_s, evidence)

@@ -21,6 +21,7 @@ from treeopt.answer import Span
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.terms import ExpertVisits, Term
 from treeopt.draft_family import OFF
+from treeopt.errors import InputError
 from treeopt.files.typed import Count, Whole
 from treeopt.plan.plan import Plan
 from treeopt.planner.inputs import Inputs
@@ -189,6 +190,11 @@ def explain(plan: Plan, inputs: Inputs, *, batch: int, context: int | None = Non
         time_limit=plan.time_limit,
     )
     choice, plain = (price(draft, traffic, cost, point) for draft in (bucket.tree, OFF))
+    if not np.isfinite(plain.step_time_s):
+        raise InputError(
+            f"plain decoding was not measured at batch {batch}: there is nothing to explain a gain over",
+            hint="measure a run without speculation (K = 0)",
+        )
     rivals = rivals_at(problem, point, traffic, cost)
     best, chain = rivals.fastest(cost), best_chain(rivals.prices, 0) or plain
     other = best if best.draft != bucket.draft or bucket.runner_up is None else bucket.runner_up
@@ -239,6 +245,8 @@ def _additions(tree: DraftTree, traffic: Traffic, limits: Limits, cost: StepCost
         paths.append(path)
         larger = DraftTree(tuple(paths))
         priced = price(larger, traffic, cost, point)
+        if not np.isfinite(priced.step_time_s):
+            return  # a table of chains has no time for what would follow
         price_s = priced.step_time_s - before.step_time_s
         yield Addition(
             path=path,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from treeopt.acceptance.model import expected_tokens, path_probabilities
 from treeopt.acceptance.profile import stated
@@ -21,11 +21,13 @@ from treeopt.cost import (
 )
 from treeopt.cost.hardware import hardware_document
 from treeopt.cost.kernels.experts import MAX_SKEW
+from treeopt.cost.model_config import name_of
 from treeopt.cost.model_file import model_document, model_from
 from treeopt.cost.served.published import Basis, PriceError, ServedConstants, served_constants
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.step_table import TableStep
 from treeopt.errors import InputError, UnknownNameError
+from treeopt.files.documents import Document
 from treeopt.files.shipped import DEFAULT_RANKS, locate
 from treeopt.plan.plan import Plan
 from treeopt.plan.sources import (
@@ -37,7 +39,7 @@ from treeopt.plan.sources import (
     Sources,
 )
 from treeopt.planner.evidence_notes import evidence_notes
-from treeopt.planner.names import Names
+from treeopt.planner.names import DEFAULT_MODEL, Names
 from treeopt.planner.traffic_input import file_of, load_traffic, traffic_of_table
 from treeopt.tree import DraftTree
 
@@ -104,6 +106,9 @@ class Inputs:
             found.append(Note.warning(f"{self.rule} acceptance changes what the model says"))
         if self.has_own_cost:
             return found  # neither the model nor the GPU has a part in the answer
+        if isinstance(self.cost, TableStep) and self.cost.carried_by is None:
+            of_table = [*self.cost_findings, *self.cost.notes(batch=batch, nodes=nodes, context=context)]
+            return [*found, *map(Note.note, of_table)]
         if self.model.note:
             found.append(Note.note(f"model {self.model.name}: {self.model.note}"))
         need = self.kernels.memory_bytes + batch * self.kernels.kv_bytes(context)
@@ -136,14 +141,15 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
         raise InputError(f"temperature {names.temperature:g} is out of range", hint=f"give 0 to {MAX_TEMPERATURE:g}")
     hardware_at, model_at = locate("hardware", names.hardware), locate("models", names.model)
     table = _cost_table(names.cost) if isinstance(names.cost, str) else None
-    if table is not None and names.ranks == DEFAULT_RANKS:
+    own = names.ranks == DEFAULT_RANKS  # the demonstration's ranks are nobody's table's
+    if table is not None and own:
         evidence, ranks = traffic_of_table(table, str(names.cost))
     else:
         evidence, ranks = load_traffic(names.ranks, confidence=confidence)
     # Read once, so that the hash is of what was used: a pipe has nothing to give a second time.
     hardware_file, model_file = hardware_document(hardware_at.path), model_document(model_at.path)
     hardware = Hardware.from_document(hardware_file)
-    model = _routed(model_from(model_file), names)
+    model, no_price = _priced_model(model_file, names)
     drafter = parse_drafter(names.drafter, load_model=lambda name: load_model(locate("models", name).path))
     served = served_constants(hardware, drafter.kind)
     engine = replace(hardware, engine_steps=served.steps).engine(names.capture_tokens, names.capture_limit)
@@ -156,7 +162,7 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
         tp=names.tp,
         engine=engine,
     )
-    priced = _priced(names, table, kernels, evidence)
+    priced = _priced(table or names.cost, kernels, evidence, names, no_price)
     return Inputs(
         names=names,
         evidence=evidence,
@@ -193,6 +199,21 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
     )
 
 
+def _priced_model(file: Document, names: Names) -> tuple[ModelShape, str | None]:
+    """The model, and why it has no price: then it stands by its name alone beside the step times of a table.
+
+    Raises:
+        InputError: it has no price, and no table is given.
+    """
+    try:
+        return _routed(model_from(file), names), None
+    except InputError as error:
+        if not isinstance(names.cost, str):
+            raise
+        shape = load_model(locate("models", DEFAULT_MODEL).path)
+        return replace(shape, name=name_of(Path(file.name)), source=file.name), str(error)
+
+
 class _Priced(NamedTuple):
     """What prices the step, and where it is from if that is not the hardware's kernels."""
 
@@ -201,13 +222,26 @@ class _Priced(NamedTuple):
     findings: tuple[str, ...] = ()
 
 
-def _priced(names: Names, table: CostTable | None, kernels: ModelStep, evidence: Traffic) -> _Priced:
-    if table is not None:
-        source = CostSource(name=table.name, file=str(names.cost), sha256=table.sha256)
-        return _Priced(table.at_lengths(_chain_lengths(evidence)).step(carried_by=kernels), source, table.findings)
-    if names.cost is None or isinstance(names.cost, str):
+def _priced(
+    cost: Any,
+    kernels: ModelStep,
+    evidence: Traffic,
+    names: Names,
+    no_price: str | None,
+) -> _Priced:
+    """Of a table (`CostTable`), a cost of the caller's own, or neither."""
+    if cost is None:
         return _Priced(kernels)
-    return _Priced(names.cost, CostSource(name=type(names.cost).__name__, sha256=""))
+    if not hasattr(cost, "at_lengths"):
+        return _Priced(cost, CostSource(name=type(cost).__name__, sha256=""))
+    table = cost.at_lengths(_chain_lengths(evidence))
+    source = CostSource(name=table.name, file=str(names.cost), sha256=table.sha256)
+    findings = table.findings
+    if no_price is not None:
+        findings = (*findings, f"the model has no price ({no_price}): only what the table reaches is known")
+    # Nobody's table is carried on by a model and a GPU that were not named.
+    carried = names.prices_steps and no_price is None
+    return _Priced(table.step(carried_by=kernels if carried else None), source, findings)
 
 
 def _drafter_source(text: str) -> DrafterSource:
@@ -270,10 +304,9 @@ def inputs_of(
             f"the plan's step times are those of the program that made it ({of.cost.name})",
             hint="ask that program, or search again with --cost FILE",
         )
-    own_ranks = of.cost is not None and of.ranks.file is not None and of.ranks.file == of.cost.file
     inputs = load_inputs(
         Names(
-            ranks=ranks or (DEFAULT_RANKS if own_ranks else of.ranks.reference),
+            ranks=ranks or (DEFAULT_RANKS if of.cost and of.ranks.file == of.cost.file else of.ranks.reference),
             hardware=of.hardware.reference,
             model=of.model.reference,
             drafter=of.drafter.reference,

@@ -39,3 +39,8 @@ class Names:
     cost: str | StepCost | None = None
     temperature: float | None = None
     rule: str | None = None
+
+    @property
+    def prices_steps(self) -> bool:
+        """Whether a model or a GPU was named: those by default are a demonstration, and price nobody's table."""
+        return (self.model, self.hardware) != (DEFAULT_MODEL, DEFAULT_HARDWARE)

@@ -101,8 +101,7 @@ def traffic_of_table(table: CostTable, file: str) -> tuple[Traffic, RanksSource]
     profile = table.profile()
     if profile is None:
         raise InputError(
-            f"{table.name} has no acceptance, and the demonstration's ranks are not its drafter's",
-            hint="give --ranks: `treeopt ranks import` reads your engine's log",
+            f"{table.name} has step times without acceptance", hint="give --ranks, or a column accept_len in the table"
         )
     return _evidence_of(profile, file)
 

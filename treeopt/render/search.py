@@ -11,6 +11,7 @@ from rich.text import Text
 
 from treeopt.plan.plan import Plan
 from treeopt.plan.sources import FormatLoss
+from treeopt.planner.names import DEFAULT_HARDWARE, DEFAULT_MODEL
 from treeopt.render.drawing import draw
 from treeopt.render.text import estimate, loss, ms, percent, plain_table, rate, speedup, words
 from treeopt.solve.bucket import Bucket, EngineLoss, Option
@@ -33,9 +34,13 @@ def plan_heading(plan: Plan) -> Text:
     of = plan.sources
     tp = f" tp {of.model.tp}" if of.model.tp != 1 else ""
     text = Text()
-    text.append(of.model.name, style="bold").append(f" {of.model.dtype}{tp} on ")
-    text.append(of.hardware.name, style="bold")
-    text.append(f" ({of.hardware.source}), drafter {of.drafter.reference}, {_contexts(plan)}\n")
+    table = of.cost is not None  # beside it a model or GPU that nobody named has no place
+    if not table or of.model.name != DEFAULT_MODEL:
+        text.append(of.model.name, style="bold").append(f" {of.model.dtype}{tp}")
+    if not table or of.hardware.name != DEFAULT_HARDWARE:
+        text.append(" on " if text else "on ").append(of.hardware.name, style="bold")
+        text.append(f" ({of.hardware.source}), drafter {of.drafter.reference}")
+    text.append(", " if text else "").append(f"{_contexts(plan)}\n")
     text.append("ranks ").append(of.ranks.name, style="bold").append(f" ({of.ranks.evidence}")
     if of.ranks.positions:
         text.append(f", {of.ranks.positions:,.0f} positions")

@@ -38,7 +38,17 @@ STAND_INS: Final[Mapping[Dtype, tuple[Dtype, ...]]] = {
     Dtype.FP8_STATIC: (Dtype.FP8_STATIC, Dtype.FP8),
 }
 # How far what stands in for a format without rows is off where rows exist too (benchmarks/stand_ins.py).
-STAND_IN_ERROR: Final[Mapping[tuple[Family, Dtype], FitError]] = {}
+STAND_IN_ERROR: Final[Mapping[tuple[Family, Dtype], FitError]] = {
+    (Family.GEMM, Dtype.INT4): FitError(median=0.32, p90=0.58),
+    (Family.GEMM, Dtype.NVFP4): FitError(median=0.43, p90=0.80),
+    (Family.GEMM, Dtype.FP8_BLOCK): FitError(median=0.53, p90=0.95),
+    (Family.EXPERTS, Dtype.INT4): FitError(median=0.16, p90=0.42),
+    (Family.EXPERTS, Dtype.FP8): FitError(median=0.25, p90=0.79),
+    (Family.EXPERTS, Dtype.FP8_BLOCK): FitError(median=0.16, p90=0.45),
+    (Family.EXPERTS, Dtype.MXFP4): FitError(median=0.30, p90=0.62),
+    (Family.EXPERTS, Dtype.MXFP4_MXFP8): FitError(median=0.25, p90=0.52),
+    (Family.EXPERTS, Dtype.NVFP4): FitError(median=0.23, p90=0.56),
+}
 # Of a launch of 16-bit GEMMs: beyond it something else is in the rows.
 _SLOW_LAUNCH: Final = 5.0
 _CACHED: Final = (Family.ATTENTION, Family.LATENT)
@@ -248,8 +258,10 @@ class KernelTimes:
         return form.peak_flops * dtype.bytes_per_value / (2 * form.bandwidth_bytes_per_s)
 
     def error(self, family: Family, dtype: Dtype) -> FitError | None:
-        """The held-out error of a family's fit; None where nothing was measured."""
+        """The held-out error of a family's fit, or that of what stands in for it; None where nothing was measured."""
         entry = self._entry(family, dtype)
+        if entry is None and self.note is None:
+            return STAND_IN_ERROR.get((family, dtype))
         return entry.fit.error if entry and entry.fit.rows else None
 
     def beyond(self, family: Family, dtype: Dtype, use: Use) -> str | None:
@@ -315,8 +327,10 @@ class KernelTimes:
         entry = self.fits.get(Family.GEMM, *_stand_ins(dtype))
         if entry is not None:
             return entry, True
-        # Weight-only formats compute in 16 bit: the form carries over, only the bytes differ.
-        stand_in = self.fits.get(Family.GEMM, *_stand_ins(dtype.arithmetic))
+        # The form carries over, only the bytes differ: weights alone are narrow, or where the GPU lacks the arithmetic
+        # of 4-bit activations its kernels widen them too.
+        narrow = WIDE_FORMATS if dtype.bytes_per_value < 1 else ()
+        stand_in = self.fits.get(Family.GEMM, *_stand_ins(dtype.arithmetic), *narrow)
         if stand_in is None:
             known = ", ".join(entry.dtype for entry in self.fits.entries if entry.family is Family.GEMM)
             raise InputError(f"{self.name} has no {dtype} arithmetic", hint=f"it has: {known}")

@@ -17,7 +17,7 @@ from treeopt.acceptance.position import PositionSurvival
 from treeopt.acceptance.profile import Conditions, RankProfile
 from treeopt.arrays import FloatArray, IntArray
 from treeopt.cost.served.reading import is_csv, steps_of
-from treeopt.cost.served.step import ServedStep, chain_cells
+from treeopt.cost.served.step import ServedStep, chain_cells, payoffs
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.step_table import ChainTable, StepTable, TableStep
 from treeopt.cost.tables.sglang import ADDITIVE_KEY, SAMPLES_KEY, read_additive_table, read_token_table
@@ -172,6 +172,12 @@ def _served(path: Path, text: str) -> _Found:
         )
     if trees:
         findings.append(f"{trees} of {len(found.rows)} rows are of trees, which say nothing of other trees: left out")
+    if not any(row.depth for row in chains):
+        gains = ", ".join(f"{p.step.named()} {p.speedup:.2f}x" for p in payoffs(found.rows) if p.speedup is not None)
+        raise InputError(
+            f"{path.name} has plain steps and {trees} rows of trees, and no chain; beside plain decoding: {gains}",
+            hint="fit engine constants to it instead: `treeopt profile fit --steps`",
+        )
     by_rate = any(row.by_rate for row in chains)
     if by_rate:  # one meaning of time for all: every draft is right
         chains = [_by_rate(row) for row in chains]
