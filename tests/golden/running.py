@@ -96,12 +96,11 @@ def same(found: str, recorded: str) -> bool:
 
 
 def _keep_up(folder: Path) -> None:
-    """Plans of before name the hardware profile by its hash of then: a profile that was fitted anew is not their matter."""
+    """Plans of before name the hardware profile by its hash of then: one that was fitted anew is not their matter."""
     now = hashlib.sha256(HARDWARE.read_bytes()).hexdigest()
+    named = re.compile(rf"(hardware: {{name: {HARDWARE.stem},\s+sha256: )[0-9a-f]{{64}}")
     for path in folder.glob("*.yaml"):
-        path.write_text(
-            re.sub(rf"(hardware: {{name: {HARDWARE.stem},\s+sha256: )[0-9a-f]{{64}}", rf"\g<1>{now}", path.read_text())
-        )
+        path.write_text(named.sub(rf"\g<1>{now}", path.read_text()))
 
 
 def _call(arguments: tuple[str, ...], folder: Path) -> tuple[int, str, str]:
