@@ -19,7 +19,6 @@ STILL_TWICE = frozenset(
     {
         "Bench",
         "Bucket",
-        "Chains",
         "Checked",
         "Family",
         "Level",

@@ -205,12 +205,12 @@ class _Record(Document):
         return FileFormatError(f"{self.name}:{self.line}: {message}", hint=hint)
 
 
-def find_mappings(document: Document, key: str) -> Iterator[Field]:
-    """The mappings that hold the key, however deep, in the order of the file: engines nest one report differently."""
+def find_mappings(document: Document, *keys: str) -> Iterator[Field]:
+    """The mappings that hold one of the keys, however deep, in the order of the file: engines nest them differently."""
     pending = [document.root] if isinstance(document.value, dict | list) else []
     while pending:
         field = pending.pop()
-        if isinstance(field.value, dict) and key in field.value:
+        if isinstance(field.value, dict) and not field.value.keys().isdisjoint(keys):
             yield field
         pending.extend(reversed(_nested(field)))
 

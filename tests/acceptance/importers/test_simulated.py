@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from typing import Any
 
 import pytest
 from acceptance.importers import simulator
 from acceptance.importers.simulator import Run, served
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from shared import SHARED, needs_shared
 
 from treeopt.acceptance.importers import Imported, read_evidence
+from treeopt.errors import InputError
 
 KINDS: dict[str, dict[str, Any]] = {
     "full": {},
@@ -185,3 +189,58 @@ def test_what_a_real_server_counted(
     assert (tally.draft_tokens, totals(found), tally.steps) == (K, counts, steps)
     assert tally.mean_accepted_length == pytest.approx(1 + counts[2] / (steps or counts[0]))
     assert len(found.profiles[0].evidence.survival) == K  # type: ignore[union-attr]
+
+
+MUTATED = {
+    "vllm-log": (simulator.vllm_log, r"Drafted: (\d+) tokens"),
+    "llamacpp-log": (lambda run: simulator.llamacpp_log(run, rates=True), r"accepted / *(\d+) generated"),
+}
+NOISE = st.sampled_from(["", "\n", "x", "0", "9", ".", ",", " ", "-", "\x1b[0m", "12", "\r\n", "Drafted:", "rate"])
+
+
+@pytest.mark.parametrize("kind", MUTATED)
+@settings(max_examples=int(os.environ.get("TREEOPT_MUTATIONS", "60")))
+@given(data=st.data())
+def test_a_damaged_log_never_loses_drafts_without_a_word(
+    kind: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    write, drafted = MUTATED[kind]
+    text = write(served(data.draw(st.integers(0, 5)), steps=200, longest=3, misses=0.2))
+    for _ in range(data.draw(st.integers(1, 2))):
+        at = data.draw(st.integers(0, len(text)))
+        text = text[:at] + data.draw(NOISE) + text[at + data.draw(st.integers(0, 3)) :]
+    path = tmp_path_factory.mktemp("damaged") / "log.txt"
+    path.write_text(text)
+    try:
+        found = read_evidence([path], kind=kind)
+    except InputError:
+        return
+    counted_there = sum(int(n) for n in re.findall(drafted, text))
+    left_out = any("left out" in w or "without counts" in w for w in found.warnings)
+    assert left_out or found.unplanned or totals(found)[1] >= counted_there
+
+
+REPORTS = {
+    "vllm-request": (simulator.vllm_requests, "num_draft_tokens"),
+    "sglang-request": (simulator.sglang_requests, "spec_num_proposed_drafts"),
+}
+
+
+@pytest.mark.parametrize("kind", REPORTS)
+@settings(max_examples=int(os.environ.get("TREEOPT_MUTATIONS", "60")))
+@given(data=st.data())
+def test_damaged_requests_never_lose_drafts_without_a_word(
+    kind: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    write, key = REPORTS[kind]
+    text = write(served(data.draw(st.integers(0, 5)), steps=60, longest=3))
+    at = data.draw(st.integers(0, len(text)))
+    text = text[:at] + data.draw(NOISE) + text[at + data.draw(st.integers(0, 3)) :]
+    path = tmp_path_factory.mktemp("damaged") / "requests.jsonl"
+    path.write_text(text)
+    try:
+        found = read_evidence([path], kind=kind)
+    except InputError:
+        return
+    expected = sum(int(n) for n in re.findall(rf'"{key}": (\d+)', text))
+    assert found.warnings or totals(found)[1] >= expected

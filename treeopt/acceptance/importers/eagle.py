@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from treeopt.acceptance.importers.counters import check_accepted
 from treeopt.acceptance.importers.reading import SERVED, TREE_UNKNOWN, ImportJob, Reading, Tally
+from treeopt.acceptance.importers.reconciling import check_accepted
 from treeopt.acceptance.position import MAX_DRAFT_TOKENS
 from treeopt.acceptance.profile import Conditions
 from treeopt.acceptance.table import DepthRanks

@@ -9,12 +9,13 @@ from typing import Any, Final
 import numpy as np
 
 from treeopt.acceptance.conversions import fraction_from_percent, survival_from_conditional
-from treeopt.acceptance.importers.counters import CONTRADICTION, DraftCounts, chains_of
+from treeopt.acceptance.importers.counters import CONTRADICTION, DraftCounts
 from treeopt.acceptance.importers.reading import CHAIN_ASSUMED, SERVED, ImportJob
+from treeopt.acceptance.importers.reconciling import chains_of
 from treeopt.acceptance.importers.records import QUANTITIES, Report, totals
 from treeopt.acceptance.profile import Conditions
 from treeopt.files.documents import Field
-from treeopt.files.evidence_lines import Printed, bars, count, find_mappings
+from treeopt.files.evidence_lines import Printed, bars, count, find_mappings, has
 
 _CONDITIONS: Final = ("target", "drafter", "dataset", "temperature")
 _LENGTH: Final = 0.005  # means in JSON are rounded to two digits, or not at all
@@ -23,7 +24,7 @@ _RATE: Final = 0.0005
 
 @dataclass(frozen=True, kw_only=True)
 class JsonFormat:
-    """Reports in JSON: mappings that hold the key `at`; a name is looked up there and in the mappings around it.
+    """Reports in JSON: mappings that hold a key of `at`; a name is looked up there and in the mappings around it.
 
     Args:
         fields: our words and theirs; `a.b` is b inside a, `#0` the first key on the way to the mapping.
@@ -39,9 +40,9 @@ class JsonFormat:
     def reports(self, job: ImportJob) -> Iterator[Report]:
         """The reports of a file, those of no draft left out."""
         for document in job.file.records():
-            for mapping in find_mappings(document, self.at):
+            for mapping in find_mappings(document, *self.at.split("|")):
                 found = _Found(mapping, self)
-                if mapping.value[self.at] is not None and found.count("num_steps") != 0:
+                if has(mapping, *self.at.split("|")) and found.count("num_steps") != 0:
                     yield found.report()
 
 

@@ -152,7 +152,7 @@ _KINDS: Final = (
         "vLLM per-request metrics",
         '"num_accepted_draft_tokens"',
         JsonFormat(
-            at="num_accepted_draft_tokens",
+            at="num_accepted_draft_tokens|num_spec_steps",
             fields={
                 "drafts": "num_spec_steps",
                 "drafted": "num_draft_tokens",
@@ -188,7 +188,7 @@ _KINDS: Final = (
         "SGLang meta_info",
         '"spec_verify_ct"',
         JsonFormat(
-            at="spec_verify_ct",
+            at="spec_verify_ct|spec_num_correct_drafts|spec_accept_token_num",
             fields={
                 "drafts": "spec_verify_ct",
                 "drafted": "spec_num_proposed_drafts|spec_draft_token_num",
@@ -245,7 +245,7 @@ _KINDS: Final = (
         "TensorRT-LLM choice",
         '"total_accepted_draft_tokens"',
         JsonFormat(
-            at="total_accepted_draft_tokens",
+            at="total_accepted_draft_tokens|num_spec_steps",
             fields={
                 "drafts": "num_spec_steps",
                 "drafted": "total_draft_tokens",

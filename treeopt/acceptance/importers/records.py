@@ -15,15 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from treeopt.acceptance.errors import NoDraftsError
-from treeopt.acceptance.importers.counters import (
-    ChainCounts,
-    DraftCounts,
-    chains_of,
-    counts_reading,
-    mixed_lengths,
-    rates_reading,
-)
+from treeopt.acceptance.importers.chain_readings import ChainCounts, counts_reading, mixed_lengths, rates_reading
+from treeopt.acceptance.importers.counters import DraftCounts
 from treeopt.acceptance.importers.reading import SERVED, ImportJob, Reading, check_likely
+from treeopt.acceptance.importers.reconciling import chains_of
 from treeopt.errors import FileFormatError
 from treeopt.files.evidence_lines import require
 
@@ -101,7 +96,11 @@ def added_up(
     require(CUT in warnings or idle + len(counts) + len(mixed) + bare.reports > 0, job.file, wanted)
     unplanned = tuple(mixed_lengths(job, f"{label} mixed", chains) for chains in mixed.as_longest())
     reading = (counts.as_longest() if longest else counts).reading(job, conditions, label=label)
-    return reading + bare.reading(job) + Reading(unplanned=unplanned, warnings=tuple(warnings))
+    return (
+        reading
+        + bare.reading(job, beside_counts=len(counts) > 0)
+        + Reading(unplanned=unplanned, warnings=tuple(warnings))
+    )
 
 
 class _Bare:
@@ -118,11 +117,12 @@ class _Bare:
         if report.rates:
             self._rates[len(report.rates)] = report
 
-    def reading(self, job: ImportJob) -> Reading:
+    def reading(self, job: ImportJob, *, beside_counts: bool) -> Reading:
         """What they say, and what was left out."""
         parts = (rates_reading(job, replace(r, label=f"k{K} rates")) for K, r in sorted(self._rates.items()))
-        replaced = self.reports - len(self._rates)
-        told = [f"{replaced} reports have rates without counts: only the last of each length is used"] * bool(replaced)
+        told = []
+        if self.reports > len(self._rates) or (self.reports and beside_counts):
+            told.append(f"{self.reports} reports have rates without counts: the last of each length is used, by itself")
         told += [f"{self._left} reports tell neither drafts nor rates and are left out"] * bool(self._left)
         return sum(parts, Reading()) + Reading(warnings=tuple(told))
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from treeopt.acceptance.conversions import with_bonus
-from treeopt.acceptance.importers.counters import DraftCounts, check_output, counts_reading
+from treeopt.acceptance.importers.chain_readings import counts_reading
+from treeopt.acceptance.importers.counters import DraftCounts
 from treeopt.acceptance.importers.reading import SERVED, TREE_UNKNOWN, ImportJob, Reading
+from treeopt.acceptance.importers.reconciling import check_output
 from treeopt.acceptance.position import MAX_DRAFT_TOKENS
 from treeopt.files.documents import Field
 from treeopt.files.evidence_lines import count, find_mappings, require

@@ -98,11 +98,11 @@ class _TextReport:
         self.last = quantity.line
 
     def counts(self) -> tuple[DraftCounts, ...]:
-        """What was found as counts; nothing where it tells no acceptance."""
+        """What was found as counts; nothing where it is of no drafts at all."""
         positions = self._positions()
         numbers = {name: self._whole(name) for name in QUANTITIES}
         length, rate = self._get("length"), self._rate()
-        if not positions and length is None and (numbers["accepted"] is None or numbers["drafted"] is None):
+        if not positions and length is None and numbers["accepted"] is None and numbers["drafted"] is None:
             return ()
         first = next(iter(self._found.values())).line
         listed = DraftCounts(

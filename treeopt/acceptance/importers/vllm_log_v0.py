@@ -10,15 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from treeopt.acceptance.importers.counters import (
-    ChainCounts,
-    DraftCounts,
-    chains_of,
-    check_accepted,
-    check_drafted,
-    check_rate,
-)
+from treeopt.acceptance.importers.chain_readings import ChainCounts
+from treeopt.acceptance.importers.counters import DraftCounts
 from treeopt.acceptance.importers.reading import SERVED, ImportJob, Reading
+from treeopt.acceptance.importers.reconciling import chains_of, check_accepted, check_drafted, check_rate
 from treeopt.acceptance.importers.runs import Running, last_of_runs, restarts
 from treeopt.files.evidence_lines import Line, require
 
