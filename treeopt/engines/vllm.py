@@ -45,7 +45,7 @@ _WORDS: Final = {
     "eagle3": DrafterWord(text="eagle3"),
     "mtp": DrafterWord(text="mtp", has_model=False, since=Release(0, 11, 0)),
     "ngram": DrafterWord(text="ngram", has_model=False),
-    "model": DrafterWord(text="draft_model"),
+    "model": DrafterWord(text="draft_model", since=Release(0, 15, 0)),
     "medusa": DrafterWord(text="medusa", before=Release(0, 33, 0)),
     "suffix": DrafterWord(text="suffix", has_model=False, since=Release(0, 11, 1)),
     "dflash": DrafterWord(text="dflash", since=Release(0, 20, 0)),
