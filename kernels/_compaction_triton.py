@@ -8,12 +8,12 @@ SLICES = tl.constexpr(8)
 
 
 @triton.jit
-def _slot_bytes(table, line, positions, mask, page_bytes, token_bytes, PAGE: tl.constexpr):
+def _slot_bytes(table_ptr, line, positions, mask, page_bytes, token_bytes, PAGE_SIZE: tl.constexpr):
     """Byte offsets of cache positions inside one strip."""
     pages, slots = line, positions.to(tl.int64)
-    if PAGE > 0:
-        pages = tl.load(table + positions // PAGE, mask=mask, other=0).to(tl.int64)
-        slots = (positions % PAGE).to(tl.int64)
+    if PAGE_SIZE > 0:
+        pages = tl.load(table_ptr + positions // PAGE_SIZE, mask=mask, other=0).to(tl.int64)
+        slots = (positions % PAGE_SIZE).to(tl.int64)
     return pages * page_bytes + slots * token_bytes
 
 
@@ -33,39 +33,40 @@ def _move(address, sources, targets, moves, width, block, BYTES, UNIT: tl.conste
     tl.store(base + (targets // UNIT * words)[:, None] + columns[None, :], rows, mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["path_length"])
 def compaction_kernel(
-    strips,  # [strips, 4] int64: address, bytes per page, per token, and of the strip
-    accepted,  # [B, A] nodes of the accepted path, -1 behind its end
-    lengths,
-    table,  # (pointer, row)
-    path,  # A
-    PAGE: tl.constexpr,
-    NODES: tl.constexpr,  # rows that move at once
-    BYTES: tl.constexpr,
+    strips_ptr,  # [strips, 4] int64: address, bytes per page, per token, and of the strip
+    accepted_ptr,  # [B, path_length] nodes of the accepted path, -1 behind its end
+    lengths_ptr,
+    table_ptr,
+    stride_tb,
+    path_length,
+    PAGE_SIZE: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,  # rows that move at once
+    BLOCK_BYTES: tl.constexpr,
 ):
     """One program per (byte block, strip, request); a strip is what a token has in one piece of memory."""
     block, strip, request = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    address = tl.load(strips + strip * 4)
-    page_bytes = tl.load(strips + strip * 4 + 1)
-    token_bytes = tl.load(strips + strip * 4 + 2)
-    width = tl.load(strips + strip * 4 + 3)
-    if block * BYTES >= width:
+    address = tl.load(strips_ptr + strip * 4)
+    page_bytes = tl.load(strips_ptr + strip * 4 + 1)
+    token_bytes = tl.load(strips_ptr + strip * 4 + 2)
+    width = tl.load(strips_ptr + strip * 4 + 3)
+    if block * BLOCK_BYTES >= width:
         return
-    prefix = tl.load(lengths + request)
+    prefix = tl.load(lengths_ptr + request)
     line = request.to(tl.int64)
-    pages = table[0] + line * table[1]
+    pages = table_ptr + line * stride_tb
     aligned = (address % 16 == 0) & (page_bytes % 16 == 0) & (token_bytes % 16 == 0) & (width % 16 == 0)
     # Paths ascend, so a later batch of rows has sources behind every target of the batches before it.
-    for first in range(0, path, NODES):
-        place = first + tl.arange(0, NODES)
-        node = tl.load(accepted + line * path + place, mask=place < path, other=-1)
+    for first in range(0, path_length, BLOCK_ROWS):
+        place = first + tl.arange(0, BLOCK_ROWS)
+        node = tl.load(accepted_ptr + line * path_length + place, mask=place < path_length, other=-1)
         moves = (node >= 0) & (node != place)
         if tl.max(moves.to(tl.int32), 0) > 0:
-            sources = _slot_bytes(pages, line, prefix + node, moves, page_bytes, token_bytes, PAGE)
-            targets = _slot_bytes(pages, line, prefix + place, moves, page_bytes, token_bytes, PAGE)
+            sources = _slot_bytes(pages, line, prefix + node, moves, page_bytes, token_bytes, PAGE_SIZE)
+            targets = _slot_bytes(pages, line, prefix + place, moves, page_bytes, token_bytes, PAGE_SIZE)
             if aligned:
-                _move(address, sources, targets, moves, width, block, BYTES, 16, tl.int32)
+                _move(address, sources, targets, moves, width, block, BLOCK_BYTES, 16, tl.int32)
             else:  # single bytes take a register each: fewer at once
                 for part in range(block * SLICES, (block + 1) * SLICES):
-                    _move(address, sources, targets, moves, width, part, BYTES // SLICES, 1, tl.uint8)
+                    _move(address, sources, targets, moves, width, part, BLOCK_BYTES // SLICES, 1, tl.uint8)

@@ -131,10 +131,10 @@ def schedule_kernel(
         tile_tokens += tl.sum((tokens * tiles).to(tl.int64), 0)
         dram_tokens += tl.sum(tl.where(num_nodes > 0, tokens, 0).to(tl.int64), 0)
     programs *= kv_heads
-    piece = tl.minimum(size, longest).to(tl.int64) * token_cost + start_cost
-    in_waves = (programs + processors - 1) // processors * piece
+    whole = tl.minimum(size, longest).to(tl.int64) * token_cost + start_cost
+    in_waves = (programs + processors - 1) // processors * whole
     # Graham's bound for pieces that start as others end.
-    in_turn = (tile_tokens * kv_heads * token_cost + programs * start_cost) // processors + piece
+    in_turn = (tile_tokens * kv_heads * token_cost + programs * start_cost) // processors + whole
     memory = dram_tokens * kv_heads * dram_cost + partial_rows * kv_heads * row_cost
     cost = tl.maximum(tl.minimum(in_waves, in_turn), memory) + tl.where(partial_rows > 0, merge_cost, 0)
     cost = tl.where(items <= num_items, cost, NEVER)

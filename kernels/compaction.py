@@ -126,17 +126,17 @@ def _places(store: TokenStore, table: Tensor | None, request: int, positions: li
 
 def _launch(store: TokenStore, lengths: Tensor, accepted: Tensor, table: Tensor | None) -> None:
     block = min(BLOCK_BYTES, max(16, 1 << (store.widest - 1).bit_length()))
-    nodes = max(4, min(ROWS_AT_ONCE, 1 << (accepted.shape[1] - 1).bit_length()))
+    rows = max(4, min(ROWS_AT_ONCE, 1 << (accepted.shape[1] - 1).bit_length()))
     grid = (-(-store.widest // block), store.strips.shape[0], lengths.shape[0])
     jitted("_compaction_triton").compaction_kernel[grid](
         store.strips,
         accepted,
         lengths,
-        (lengths, 0) if table is None else (table, table.stride(0)),
+        *((lengths, 0) if table is None else (table, table.stride(0))),
         accepted.shape[1],
-        PAGE=0 if table is None else int(store.tensors[0].shape[1]),
-        NODES=nodes,
-        BYTES=block,
+        PAGE_SIZE=0 if table is None else int(store.tensors[0].shape[1]),
+        BLOCK_ROWS=rows,
+        BLOCK_BYTES=block,
         num_warps=COMPACTION_WARPS,
     )
 

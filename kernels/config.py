@@ -163,6 +163,7 @@ ELSEWHERE: Final[dict[tuple[Products, HeadShape, int], Lines]] = {
         _config(64, 64, 4, 2, 3),
         _config(128, 64, 8, 2, 1, maxnreg=160),
     ),
+    ("mma", HeadShape(576, 512), 2): (_config(16, 32, 8, 1, 1, tail=16),),
     ("tcgen05", HeadShape(96, 96), 2): (
         *TABLE[HeadShape(96, 96), 2][:3],
         _config(128, 64, 8, 2, 1, maxnreg=255),
@@ -193,7 +194,6 @@ ELSEWHERE: Final[dict[tuple[Products, HeadShape, int], Lines]] = {
     ("mfma", HeadShape(192, 128), 2): (_config(16, 32, 4, 1, 1), _config(32, 32, 4, 1, 1)),
     ("mfma", HeadShape(192, 192), 2): (_config(16, 32, 4, 1, 1), _config(32, 16, 4, 1, 1, tail=16)),
     ("mfma", HeadShape(256, 256), 2): (_config(16, 16, 4, 1, 1, tail=16), _config(32, 16, 4, 1, 1, tail=16)),
-    ("mfma", HeadShape(576, 512), 2): (_config(16, 16, 8, 1, 1, tail=16),),
     ("mfma", HeadShape(128, 128), 4): (_config(16, 16, 4, 1, 1, tail=16),),
 }
 

@@ -208,14 +208,15 @@ def path_by_path(inputs: Inputs) -> TreeAttention:
 def assert_within_budget(found: TreeAttention, inputs: Inputs, gold: TreeAttention | None = None) -> None:
     """Against float64: twice the error of plain torch in that dtype, and the spacing of float32, the sums' own.
 
-    A soft cap rounds scores as large as itself: its spacing comes on top. Where there is one row plain torch may be
-    right by luck: the spacing of the dtype is allowed in any case, which rounding weights and results may take.
+    A soft cap rounds scores as large as itself: its spacing comes on top. Plain torch may be right by luck where there
+    are few rows: two spacings of the dtype are allowed in any case, which rounding weights and results may take in a
+    row that is larger than the typical one.
     """
     gold = gold or tree_attention_reference(*inputs.double().arguments, **inputs.options)
     plain = tree_attention_reference(*inputs.arguments, **inputs.options)
     spacing = FLOAT32_SPACING * (1 + 4 * (inputs.options.get("softcap") or 0))
     assert found.out.dtype == inputs.q.dtype
-    luck = torch.finfo(inputs.q.dtype).eps
+    luck = 2 * torch.finfo(inputs.q.dtype).eps
     assert worst_row(found.out.cpu(), gold.out.cpu()) <= max(
         luck, 2 * worst_row(plain.out.cpu(), gold.out.cpu()) + spacing
     )

@@ -175,13 +175,11 @@ def helpers(arch: str) -> Iterator[Variant]:
             kernel="compaction_kernel",
             arch=arch,
             signature={
-                "strips": "*i64",
-                "accepted": "*i32",
-                "lengths": "*i32",
-                "table": ("*i32", "i32"),
-                "path": "i32",
+                "strips_ptr": "*i64",
+                **dict.fromkeys(("accepted_ptr", "lengths_ptr", "table_ptr"), "*i32"),
+                **dict.fromkeys(("stride_tb", "path_length"), "i32"),
             },
-            constants={"PAGE": page, "NODES": ROWS_AT_ONCE, "BYTES": BLOCK_BYTES},
+            constants={"PAGE_SIZE": page, "BLOCK_ROWS": ROWS_AT_ONCE, "BLOCK_BYTES": BLOCK_BYTES},
             warps=COMPACTION_WARPS,
         )
 
@@ -193,7 +191,7 @@ def loads(shape: HeadShape, element_bytes: int, chip: Chip) -> list[str]:
 
 
 def variants(group: str, *, every: bool, chips: Sequence[str] = tuple(CHIPS)) -> Iterator[Variant]:
-    """Every line for Hopper, as it reads fastest; of other chips the largest line of a group.
+    """Of 128 dimensions every line for Hopper, with FP8 and a window; of every group its largest line for two chips.
 
     With `every`: all lines for all chips and ways to load, and with FP8, windows and the tree in the cache.
     """
@@ -206,12 +204,12 @@ def variants(group: str, *, every: bool, chips: Sequence[str] = tuple(CHIPS)) ->
             ways = loads(shape, size, CHIPS[arch])
             lines, by_pointers = (fitting(shape, size, CHIPS[arch], tma=tma) for tma in (True, False))
             if not every:
-                if arch == "sm_90":
+                if arch == "sm_90" and group == "128":
                     for config in lines:
-                        yield attention(shape, config, arch=arch, load=ways[0], dtype=dtype)
-                    if group == "128":
-                        yield attention(shape, by_pointers[-1], arch=arch, load="paged")
-                elif arch == OTHERS.get(group) and (shape, size) == GROUPS[group][0]:
+                        yield attention(shape, config, arch=arch, load=ways[0])
+                    yield attention(shape, by_pointers[-1], arch=arch, load="paged", window=1024)
+                    yield attention(shape, lines[-1], arch=arch, load=ways[0], fp8=True)
+                elif arch in ("sm_90", OTHERS.get(group)) and (shape, size) == GROUPS[group][0]:
                     yield attention(shape, lines[-1], arch=arch, load=ways[0], dtype=dtype)
                 continue
             for load in ways:
@@ -289,6 +287,12 @@ def _waits(sass: str, width: str) -> bool:
     return bool(loads and stores) and bool(re.search(r"\bBAR\b", sass[max(loads) : min(stores)]))
 
 
+def _merges_in_order(ptx: str) -> bool:
+    """Whether a program counts itself behind a barrier with release order, and whoever merges acquires that count."""
+    counted = re.search(r"\bbar\.sync(?:(?!bar\.sync|st\.global)[^\x00])*?atom\.global\.gpu\.release", ptx)
+    return bool(counted) and bool(re.search(r"(?:ld|atom)\.global\.gpu\.acquire[^\x00]*?bar\.sync", ptx))
+
+
 def _wide_loads(ir: str, warps: int) -> int:
     """16-byte loads of a thread in the program's loads of vectors; tiles of fewer bytes per thread are left out."""
     loads = r"(?:tt\.load|ttg\.async_copy_global_to_local)[^\n]*?tensor<(\d+)x(\d+)x!tt\.ptr<(\w+)>"
@@ -323,6 +327,7 @@ def _resources(binary: Any, variant: Variant) -> dict[str, Any]:
         "wide_loads_needed": _wide_loads(binary.asm["ttgir"], variant.warps),
         "descriptor_loads": len(re.findall(r"\bUTMALDG", sass)),
         "waits": {width: _waits(sass, width) for width in (".128", ".U8")},
+        "merges_in_order": _merges_in_order(binary.asm["ptx"]),
     }
 
 

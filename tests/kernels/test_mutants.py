@@ -215,7 +215,7 @@ HOST = {
     "0 times NaN": (A, "v_0 = tl.where((broken == 0.0)[:, None], v_0, tl.zeros_like(v_0))", "v_0 = v_0", poisoned),
     "NaN that nobody sees": (A, "qk + broken[None, :], UNSEEN)", "qk, UNSEEN)", poisoned),
     "padding that is left": (A, "first_row = tl.load(work + 8) + item", "first_row = num_tokens", padded),
-    "only the first rows move": (C, "for first in range(0, path, NODES)", "for first in range(0, 1, NODES)", moved),
+    "only the first rows move": (C, "range(0, path_length, BLOCK_ROWS)", "range(0, 1, BLOCK_ROWS)", moved),
     "32-bit pages": (C, "return pages * page_bytes +", "return (pages * page_bytes).to(tl.int32) +", moved),
     "shared memory twice": (
         "strips",

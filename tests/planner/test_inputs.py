@@ -201,3 +201,24 @@ def test_ranks_of_another_drafter_than_the_priced_one_are_told(
     notes = load_inputs(Names(ranks=str(path), drafter=priced)).notes(1, 2048)
     told = [note.text for note in notes if "of the drafter" in note.text]
     assert [said in note for note in told] == ([True] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("names", "ranks"),
+    [
+        (Names(), "smollm2-135m-eagle"),
+        (Names(drafter="eagle3"), "eagle3-llama-3.1-8b-mt-bench"),
+        (Names(model="vicuna-7b", drafter="medusa"), "medusa-vicuna-7b"),
+        (Names(model="qwen3-8b", drafter="ngram"), "smollm2-135m-eagle"),  # nothing of it is published
+        (Names(model="vicuna-7b", drafter="medusa", ranks="example"), "example"),
+    ],
+)
+def test_a_pair_gets_what_is_published_of_it(names: Names, ranks: str) -> None:
+    assert load_inputs(names).sources.ranks.name == ranks
+
+
+def test_published_ranks_of_another_target_are_said_to_be() -> None:
+    near = load_inputs(Names(model="llama-3.3-70b", tp=4, drafter="eagle3"))
+    assert any("not of llama-3.3-70b" in note.text for note in near.notes(8, 2048))
+    own = load_inputs(Names(drafter="eagle3"))
+    assert not any("others' numbers" in note.text for note in own.notes(8, 2048))

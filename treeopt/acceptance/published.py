@@ -54,6 +54,11 @@ def nearest_pair(target: str, drafter: str) -> Pair | None:
     return Pair(_first([n for n in of_kind if alike[n] == max(alike.values())]), exact=False)
 
 
+def same_target(one: str, other: str) -> bool:
+    """Whether two names mean one model: `Llama-3.1-8B-Instruct` and `llama-3.1-8b`."""
+    return _plain(one) == _plain(other)
+
+
 def supports(profile: RankProfile) -> str:
     """What can be planned from it: how long chains, and whether trees."""
     evidence = profile.evidence

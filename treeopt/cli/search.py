@@ -30,8 +30,13 @@ def search(
         str | None, typer.Option("--batches", help="Batch sizes: 1,2,4,8 or 1-256.", show_default=False)
     ] = None,
     ranks: Annotated[
-        str, typer.Option(help="Rank profile or trace: a shipped name, a file, or a folder of shards.")
-    ] = Names.ranks,
+        str | None,
+        typer.Option(
+            help="Rank profile or trace: a shipped name, a file, or a folder of shards. "
+            "[default: what is published of --model and --drafter, else a demonstration]",
+            show_default=False,
+        ),
+    ] = None,
     hardware: Hardware = Names.hardware,
     model: Model = Names.model,
     drafter: Annotated[
@@ -150,7 +155,7 @@ def search(
         raise typer.BadParameter("give either --batch N or --batches LIST", param_hint="--batch")
     if context is not None and contexts is not None:
         raise typer.BadParameter("give either --context L or --contexts LIST", param_hint="--context")
-    if mix is not None and (ranks != Names.ranks or "=" not in mix):
+    if mix is not None and (ranks is not None or "=" not in mix):
         raise typer.BadParameter("give A=0.3,B=0.7, in place of --ranks", param_hint="--mix")
     if allow_off and engine is None:
         raise typer.BadParameter("without --engine drafting nothing is always allowed", param_hint="--allow-off")

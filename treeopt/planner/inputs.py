@@ -28,7 +28,7 @@ from treeopt.cost.step_cost import StepCost
 from treeopt.cost.step_table import TableStep
 from treeopt.errors import InputError, UnknownNameError
 from treeopt.files.documents import Document
-from treeopt.files.shipped import DEFAULT_RANKS, locate
+from treeopt.files.shipped import locate
 from treeopt.plan.plan import Plan
 from treeopt.plan.sources import (
     CostSource,
@@ -70,7 +70,7 @@ class Inputs:
     def files(self) -> list[Path]:
         """The files that a result must not be written over."""
         traces = [file for part in self.evidence.parts for file in part.profile.files]
-        named = [item.rpartition("=")[0] or item for item in self.names.ranks.split(",")]
+        named = [item.rpartition("=")[0] or item for item in (self.names.ranks or "").split(",")]
         tables = [self.names.cost] if isinstance(self.names.cost, str) else []
         return [*traces, *map(Path, (*named, self.names.hardware, self.names.model, *tables))]
 
@@ -101,7 +101,7 @@ class Inputs:
 
     def notes(self, batch: int, context: int, nodes: int = 1) -> list[Note]:
         """What a reader of any number made from these inputs, up to these sizes, must know."""
-        found = evidence_notes(self.evidence.parts, self.names, self.kernels.drafter.kind, context)
+        found = evidence_notes(self.evidence.parts, self.names, self.model.name, self.kernels.drafter.kind, context)
         if self.rule in APPROXIMATE_RULES:
             found.append(Note.warning(f"{self.rule} acceptance changes what the model says"))
         if self.has_own_cost:
@@ -141,15 +141,16 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
         raise InputError(f"temperature {names.temperature:g} is out of range", hint=f"give 0 to {MAX_TEMPERATURE:g}")
     hardware_at, model_at = locate("hardware", names.hardware), locate("models", names.model)
     table = _cost_table(names.cost) if isinstance(names.cost, str) else None
-    own = names.ranks == DEFAULT_RANKS  # the demonstration's ranks are nobody's table's
-    if table is not None and own:
-        evidence, ranks = traffic_of_table(table, str(names.cost))
-    else:
-        evidence, ranks = load_traffic(names.ranks, confidence=confidence)
     # Read once, so that the hash is of what was used: a pipe has nothing to give a second time.
     hardware_file, model_file = hardware_document(hardware_at.path), model_document(model_at.path)
     hardware = Hardware.from_document(hardware_file)
     model, no_price = _priced_model(model_file, names)
+    unnamed, names = names.ranks is None, names.with_ranks(model.name)
+    # Others' ranks are nobody's table's.
+    if table is not None and unnamed:
+        evidence, ranks = traffic_of_table(table, str(names.cost))
+    else:
+        evidence, ranks = load_traffic(names.ranks or "", confidence=confidence)
     drafter = parse_drafter(names.drafter, load_model=lambda name: load_model(locate("models", name).path))
     served = served_constants(hardware, drafter.kind)
     engine = replace(hardware, engine_steps=served.steps).engine(names.capture_tokens, names.capture_limit)
@@ -306,7 +307,7 @@ def inputs_of(
         )
     inputs = load_inputs(
         Names(
-            ranks=ranks or (DEFAULT_RANKS if of.cost and of.ranks.file == of.cost.file else of.ranks.reference),
+            ranks=ranks or (None if of.cost and of.ranks.file == of.cost.file else of.ranks.reference),
             hardware=of.hardware.reference,
             model=of.model.reference,
             drafter=of.drafter.reference,

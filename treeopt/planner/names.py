@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from treeopt.files.shipped import DEFAULT_RANKS
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 DEFAULT_HARDWARE: Final = "h100-sxm-vllm-0.24"
 DEFAULT_MODEL: Final = "llama-3.1-8b"
+DEFAULT_DRAFTER: Final = "eagle"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,15 +21,16 @@ class Names:
 
     `capture_tokens` and `capture_limit` replace the sizes, in tokens per step, that the hardware profile says graphs
     are captured for; `expert_skew` and `expert_correlation` replace the model's (`Experts`), `dtype` and `kv_dtype`
-    those of its checkpoint. `cost` is a table of step times that counts where it reaches, carried on by the model of
-    the hardware, or a cost of the caller's own. `temperature` and `rule` are those that will be served, where the
-    evidence may be of others.
+    those of its checkpoint. `ranks` of None are those that somebody published of the pair that is asked for, or the
+    demonstration where nothing is asked for. `cost` is a table of step times that counts where it reaches, carried on
+    by the model of the hardware, or a cost of the caller's own. `temperature` and `rule` are those that will be served,
+    where the evidence may be of others.
     """
 
-    ranks: str = DEFAULT_RANKS
+    ranks: str | None = None
     hardware: str = DEFAULT_HARDWARE
     model: str = DEFAULT_MODEL
-    drafter: str = "eagle"
+    drafter: str = DEFAULT_DRAFTER
     dtype: str | None = None
     tp: int = 1
     kv_dtype: str | None = None
@@ -39,6 +41,20 @@ class Names:
     cost: str | StepCost | None = None
     temperature: float | None = None
     rule: str | None = None
+
+    def with_ranks(self, model: str) -> Names:
+        """The same with ranks by name: those given, else what is published nearest to `model` and the drafter.
+
+        A search that asks for no pair keeps the demonstration, which has widths.
+        """
+        if self.ranks is not None:
+            return self
+        pair = None
+        if (self.model, self.drafter) != (DEFAULT_MODEL, DEFAULT_DRAFTER):
+            from treeopt.acceptance.published import nearest_pair  # reads profiles, which most searches name
+
+            pair = nearest_pair(model, self.drafter.partition(":")[0])
+        return replace(self, ranks=DEFAULT_RANKS if pair is None else pair.name)
 
     @property
     def prices_steps(self) -> bool:

@@ -18,7 +18,7 @@ from treeopt.solve.time_limit import OUTPUT_TOKENS, TimeLimit
 def search(
     batches: int | Iterable[int],
     *,
-    ranks: str = Names.ranks,
+    ranks: str | None = None,
     hardware: str = Names.hardware,
     model: str = Names.model,
     drafter: str | None = None,
