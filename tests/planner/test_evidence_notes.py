@@ -23,7 +23,7 @@ def said(
 ) -> list[Note]:
     (part,) = traffic_of([0.6, 0.1]).parts
     own = replace(part, profile=replace(part.profile, conditions=conditions))
-    return evidence_notes([own], names or Names(), drafter, context)
+    return evidence_notes([own], names or Names(), "llama-3.1-8b", drafter, context)
 
 
 @pytest.mark.parametrize(
