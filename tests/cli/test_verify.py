@@ -251,7 +251,7 @@ def test_the_kernel_in_the_interpreter(tree: Path) -> None:
     environment.pop("TRITON_INTERPRET", None)
     program = "import sys; from treeopt.cli import main; sys.argv[0] = 'treeopt'; main()"
     tree.write_text(json.dumps(PATHS[:5]))
-    arguments = ["verify", str(tree), "--attention", "triton", "--json"]
+    arguments = ["verify", str(tree), "--attention", "triton", "--context", "4", "--json"]
     ran = subprocess.run(
         [sys.executable, "-c", program, *arguments], capture_output=True, text=True, env=environment, check=False
     )

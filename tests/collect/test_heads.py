@@ -99,8 +99,7 @@ def eagle3_weights(*, layers: int = 1, qk_norm: bool = False) -> dict[str, Any]:
 
 def eagle3_drafts(weights: dict[str, Any], target: HuggingFaceModel, fused: tuple[int, ...] = FUSED) -> Any:
     """By the formulas; P-EAGLE's where the weights have a masked state."""
-    states = target.hidden_states(np.array(TEXT))
-    entry = torch.cat([states[i] for i in fused], dim=-1) @ weights["fc.weight"].T
+    entry = torch.cat(target.hidden_states(np.array(TEXT), fused), dim=-1) @ weights["fc.weight"].T
     masked = weights.get("mask_hidden")
 
     def further(token: int, out: Any) -> tuple[Any, Any]:
@@ -196,10 +195,8 @@ def test_dflash(target: HuggingFaceModel, tmp_path: Path, from_anchor: bool, cau
         tmp_path, weights, **config, block_size=BLOCK, dflash_config=inner | {"sample_from_anchor": from_anchor}
     )
     assert kind_of(folder) == "dflash"
-    states = target.hidden_states(np.array(TEXT))
-    context = plain.normed(
-        torch.cat([states[i] for i in FUSED], dim=-1) @ weights["fc.weight"].T, weights["hidden_norm.weight"]
-    )
+    fused = torch.cat(target.hidden_states(np.array(TEXT), FUSED), dim=-1) @ weights["fc.weight"].T
+    context = plain.normed(fused, weights["hidden_norm.weight"])
     expected: list[list[int]] = [[] for _ in range(DEPTH)]
     for root in range(FIRST - 1, len(TEXT) - 1):
         block = embed(target)([TEXT[root], *[MASK] * (BLOCK - 1)])

@@ -141,8 +141,7 @@ def as_the_targets(head: Any, tokens: Any) -> Any:
 
 
 def fused(target: HuggingFaceModel) -> Any:
-    states = target.hidden_states(TEXT)
-    return torch.cat([states[i] for i in FUSED], dim=-1)[None]
+    return torch.cat(target.hidden_states(TEXT, FUSED), dim=-1)[None]
 
 
 @pytest.mark.parametrize("config", ["LlamaConfig", "Qwen3Config"])

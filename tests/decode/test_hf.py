@@ -137,10 +137,13 @@ def test_hidden_states_are_what_comes_out_of_each_layer() -> None:
     model = tiny("Llama")
     with torch.no_grad():
         expected = model._model(torch.arange(7)[None], output_hidden_states=True).hidden_states
-    found = model.hidden_states(np.arange(7))
+    found = model.hidden_states(np.arange(7), range(4))
     assert len(found) == len(expected) == 4
     for ours, theirs in zip(found[:-1], expected[:-1], strict=True):  # the library's last one is behind the norm
         torch.testing.assert_close(ours, theirs[0])
     torch.testing.assert_close(model._model.model.norm(found[-1]), model.last_hidden(np.arange(7)))
     torch.testing.assert_close(found[0], model.embed(np.arange(7)))
+    torch.testing.assert_close(model.hidden_states(np.arange(7), (2, 1)), [found[2], found[1]])
+    with pytest.raises(InputError, match="states 4 of a target with 3 layers"):
+        model.hidden_states(np.arange(7), (4,))
     torch.testing.assert_close(model.head(model.last_hidden(np.arange(7))), model.reference(np.arange(7)))

@@ -206,6 +206,7 @@ WRITERS = {
     "treeopt.files.npz": "an archive in memory",
     "treeopt.files.opening": "a pipe's bytes are kept in a temporary file",
     "treeopt.cli": "a stream that the shell closed",
+    "treeopt.record.shards": "inside a serving engine, which it must never stop",
     "treeopt.collect.parts": "the folder of a collection, which a lock holds",
 }
 CHANGING = {"fdopen", "write_text", "write_bytes", "rename", "unlink", "rmtree", "mkdir", "touch", "savez", "memmap"}

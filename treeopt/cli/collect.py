@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 def collect(
     target: TargetModel,
     draft: Annotated[
-        str, typer.Option(help="ngram[:N], ngram:vllm:1-3, early-exit:K, medusa:DIR, or a model as for --target.")
+        str,
+        typer.Option(
+            help="ngram[:N], ngram:vllm:1-3, early-exit:K, mtp, a drafter's folder, or a model as for --target."
+        ),
     ],
     prompts: Annotated[Path, typer.Option(help='JSONL: {"prompt": ...}, {"messages": [...]} or {"token_ids": [...]}.')],
     out: Annotated[Path, typer.Option("--out", "-o", help="The trace, .npz.")],

@@ -10,6 +10,7 @@ import typer
 
 from treeopt.cli.collect import collect
 from treeopt.cli.options import Drafted, DraftTokens, EvidenceKind, Json, Out
+from treeopt.cli.record import HOW, record
 
 if TYPE_CHECKING:
     from treeopt.acceptance.importers import Imported
@@ -129,6 +130,9 @@ def merge(
 
 
 app.command("collect")(collect)
+app.command(
+    "record", help="Show how to record ranks inside a serving engine.", epilog="\b\n" + HOW.replace("\n\n", "\n\n\b\n")
+)(record)
 
 
 def _drafted(text: str | None) -> Draft | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import math
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -134,28 +135,38 @@ class HuggingFaceModel:
         with self._torch.no_grad():
             return self._model.base_model(self._tensor(tokens)[None], use_cache=False).last_hidden_state[0]
 
-    def hidden_states(self, tokens: IntArray) -> list[Any]:
-        """The embeddings, then what comes out of each layer, `[L, hidden]` each: layers + 1 torch tensors.
+    def hidden_states(self, tokens: IntArray, wanted: Sequence[int]) -> list[Any]:
+        """The states of these numbers, `[L, hidden]` torch tensors: 0 are the embeddings, k what comes out of layer k.
 
-        The last of them is taken before the final norm, which the library itself would have applied.
+        The last layer's is taken before the final norm, which the library itself would have applied.
+
+        Raises:
+            InputError: a number that is no layer's.
         """
-        found: list[Any] = []
-        layers = self._layer_list()
+        layers, found = self._layer_list(), dict[int, Any]()
+        if not all(0 <= number <= len(layers) for number in wanted):
+            raise InputError(
+                f"states {', '.join(map(str, wanted))} of a target with {len(layers)} layers",
+                hint="give the drafter that was trained for this target",
+            )
 
-        def keep(module: Any, arguments: Any, output: Any) -> None:
-            found.append((output[0] if isinstance(output, tuple) else output)[0])
+        def keep(number: int) -> Callable[..., None]:
+            def kept(module: Any, arguments: Any, output: Any) -> None:
+                found[number] = (output[0] if isinstance(output, tuple) else output)[0]
+
+            return kept
 
         def entry(module: Any, arguments: Any, options: Any) -> None:
-            found.append((arguments[0] if arguments else options["hidden_states"])[0])
+            found[0] = (arguments[0] if arguments else options["hidden_states"])[0]
 
-        hooks = [layers[0].register_forward_pre_hook(entry, with_kwargs=True)]
-        hooks += [layer.register_forward_hook(keep) for layer in layers]
+        hooks = [layers[0].register_forward_pre_hook(entry, with_kwargs=True)] if 0 in wanted else []
+        hooks += [layers[k - 1].register_forward_hook(keep(k)) for k in sorted(set(wanted) - {0})]
         try:
             self.last_hidden(tokens)
         finally:
             for hook in hooks:
                 hook.remove()
-        return found
+        return [found[number] for number in wanted]
 
     def embed(self, tokens: IntArray) -> Any:
         """`[L]` tokens to their `[L, hidden]` input embeddings."""

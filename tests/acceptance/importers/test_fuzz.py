@@ -18,6 +18,9 @@ from treeopt.errors import TreeoptError
 SAMPLES: dict[str, bytes] = {
     name: text if isinstance(text, bytes) else text.encode()
     for name, text in {
+        "treeopt-recorder": (
+            '{"treeopt_recorded":1,"engine":"vllm"}\n{"document":0,"drafted":3,"accepted":1,"ranks_to_miss":[0,4]}\n'
+        ),
         "vllm-prometheus": (
             'vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 100.0\n'
             'vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="m"} 200.0\n'

@@ -17,6 +17,7 @@ from treeopt.acceptance.importers.medusa import read_medusa_csv, read_medusa_top
 from treeopt.acceptance.importers.medusa_pt import read_medusa_pt
 from treeopt.acceptance.importers.prometheus import PrometheusFormat
 from treeopt.acceptance.importers.reading import ImportJob, Reading
+from treeopt.acceptance.importers.recorded import RECORDED_WORDS, read_recorded
 from treeopt.acceptance.importers.records import CounterFormat, added_up, side_by_side
 from treeopt.acceptance.importers.sglang_log import read_sglang_log
 from treeopt.acceptance.importers.sglang_rank_probe import read_sglang_rank_probe
@@ -62,6 +63,7 @@ _TRTLLM: Final = "trtllm_spec_decode_"
 
 # In order of preference: a file that holds the words of two kinds is of the first.
 _KINDS: Final = (
+    _kind("treeopt-recorder", "ranks recorded inside a serving engine", RECORDED_WORDS, read_recorded),
     _counters(
         "vllm-prometheus",  # vllm/v1/spec_decode/metrics.py, class SpecDecodingProm (0.9 to 0.33)
         "vLLM /metrics text",

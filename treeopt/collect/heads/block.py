@@ -98,8 +98,7 @@ class BlockDrafter:
         torch = require("torch", extra="hf")
         starts, roots = len(tokens) - first, np.arange(first - 1, len(tokens) - 1)
         with torch.no_grad():
-            found = self._target.hidden_states(tokens[:-2])
-            states = torch.cat([found[i] for i in self.block.states], dim=-1)
+            states = torch.cat(self._target.hidden_states(tokens[:-2], self.block.states), dim=-1)
             context = self._own.hidden_norm(self._own.fc(states))
             parts = [self._blocks(tokens, roots[i : i + _ROOTS], context) for i in range(0, starts, _ROOTS)]
             hidden = torch.cat(parts)  # [starts, block, hidden]

@@ -131,8 +131,7 @@ class Eagle3Head:
 
     def states(self, tokens: IntArray) -> Any:
         """See `ChainHead`: the fused states of the target's layers."""
-        found = self._target.hidden_states(tokens)
-        return self._fused([found[i] for i in self._ids])
+        return self._fused(self._target.hidden_states(tokens, self._ids))
 
     def _fused(self, chosen: Sequence[Any]) -> Any:
         torch, own = require("torch", extra="hf"), self._own

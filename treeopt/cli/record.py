@@ -1,0 +1,30 @@
+"""`treeopt ranks record`: how to record ranks inside a serving engine; the recorder itself runs there."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import typer
+
+HOW: Final = """\
+vLLM, V1 runner (draft models, EAGLE, EAGLE-3, MTP, DFlash; n-gram and suffix
+drafters have no distribution). Two lines beside the start command:
+
+  pip install treeopt                   # into vLLM's environment
+  TREEOPT_RECORD=ranks vllm serve ...   # writes ranks/vllm-PID-N.jsonl
+
+  TREEOPT_RECORD_RATE=0.1               # about so many of the steps (all)
+  TREEOPT_RECORD_TOP=32                 # so many of the drafter's guesses
+
+Then, from the shards:
+
+  cat ranks/*.jsonl | treeopt ranks import - --out ranks.yaml
+  treeopt search --batches 1,8,32 --ranks ranks.yaml
+
+Written are ranks, probabilities and lengths, never text or tokens. What cannot
+be written is dropped; serving goes on."""
+
+
+def record() -> None:
+    """Show how ranks are recorded inside a serving engine."""
+    typer.echo(HOW)
