@@ -159,10 +159,11 @@ class _Found:
                 parts.append(part)
             else:
                 idle += sum(histogram)
-        total = sum(j * n for part in parts for j, n in enumerate(part.histogram or ()))
-        if total != counts.accepted:
+        accepted = sum(j * n for part in parts for j, n in enumerate(part.histogram or ()))
+        drafted = sum((part.draft_tokens or 0) * sum(part.histogram or ()) for part in parts)
+        if accepted != counts.accepted:
             raise field.error(
-                f"the histograms by draft length count {total} accepted tokens, the total says {counts.accepted}",
+                f"the histograms by draft length count {accepted} accepted tokens, the total says {counts.accepted}",
                 hint=CONTRADICTION,
             )
         if idle and len(parts) == 1:
@@ -171,7 +172,10 @@ class _Found:
             f"{idle} steps without a draft are left out: drafts of several lengths share them" if len(parts) > 1 else ""
         )
         chains_of(counts)  # which checks the totals
-        return Report(counts=tuple(parts), warnings=(said,) if idle and len(parts) > 1 else ())
+        told = [said] if idle and len(parts) > 1 else []
+        if counts.drafted not in (None, drafted):
+            told.append(f"the histograms by draft length count {drafted} draft tokens, the total says {counts.drafted}")
+        return Report(counts=tuple(parts), warnings=tuple(told))
 
     def _conditions(self) -> Conditions:
         found: dict[str, Any] = {}

@@ -50,25 +50,26 @@ class TextFormat:
         """The reports of a file; a last line that is cut off is left out, and told."""
         report = _TextReport(self)
         for line in job.file.lines():
-            found = list(self._in_line(line))
-            if found and report.has(found):
-                yield Report(counts=report.counts())
-                report = _TextReport(self)
-            for item in found:
-                report.add(item)
+            for found in self._in_line(line):
+                if report.has(found):
+                    yield Report(counts=report.counts())
+                    report = _TextReport(self)
+                for item in found:
+                    report.add(item)
         if report.last is not None:
             cut = not report.last.complete
             counts = tuple(replace(c, cut=cut) for c in report.counts())
             yield Report(counts=counts, warnings=(CUT,) if cut and not counts else ())
 
-    def _in_line(self, line: Line) -> Iterator[_Quantity]:
-        for name, pattern in self._patterns.items():
-            if found := pattern.search(line.text):
-                at = found.groupdict().get("at")
-                numbers = re.findall(r"\d+(?:\.\d+)?", found["number"])
-                for i, number in enumerate(numbers):
-                    position = None if name not in _POSITIONS else i if at is None else int(at)
-                    yield _Quantity(name, position, Printed.of(number), line)
+    def _in_line(self, line: Line) -> Iterator[list[_Quantity]]:
+        """The quantities of a line as they stand in it, numbers of one list together; lines may be glued."""
+        matches = [(m.start(), name, m) for name, p in self._patterns.items() for m in p.finditer(line.text)]
+        for _, name, found in sorted(matches, key=lambda item: item[0]):
+            at = found.groupdict().get("at")
+            numbers = re.findall(r"\d+(?:\.\d+)?", found["number"])
+            positions = range(len(numbers)) if at is None else [int(at)]
+            places = positions if name in _POSITIONS else [None]
+            yield [_Quantity(name, i, Printed.of(n), line) for i, n in zip(places, numbers, strict=False)]
 
 
 class _Quantity(NamedTuple):
