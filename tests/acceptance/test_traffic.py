@@ -28,23 +28,25 @@ def test_f_where_drafts_start_is_the_share_of_them_that_followed_the_path_and_su
 ) -> None:
     assume((trace.rank[:, 0] >= 0).any())  # otherwise there is nothing to count
     starts = draft_starts(trace, accepted_lengths(trace.rank, tree))
-    traffic = traffic_on(trace)
-    f = traffic.path_probabilities(tree)
-    for path, found in zip(tree.nodes, f, strict=True):
+    assume((trace.rank[starts > 0, 0] >= 0).any())
+    counts = trace.count(starts / trace.depth)
+    f = {item.path: item.count / counts.starts for item in counts}
+    for path in tree.paths:
         followed = (trace.rank[:, : len(path)] == np.array(path, dtype=int)).all(axis=1)
-        assert found == pytest.approx((starts * followed).sum() / starts.sum(), abs=1e-12)
-    assert traffic.tokens(tree) == pytest.approx(replay(trace, tree).tokens_per_step, abs=1e-12)
-    accepted = accepted_lengths(trace.rank, tree)
-    lengths = np.bincount(accepted, starts, tree.depth + 1) / starts.sum()
-    assert traffic.lengths(tree) == pytest.approx(lengths, abs=1e-12)
-    assert exact_lengths(tree, f) == pytest.approx(lengths, abs=1e-12)
+        assert f.get(path, 0.0) == pytest.approx((starts * followed).sum() / starts.sum(), abs=1e-12)
+    total = 1.0 + sum(f.get(path, 0.0) for path in tree.paths)
+    assert total == pytest.approx(replay(trace, tree).tokens_per_step, abs=1e-12)
+    traffic = traffic_on(trace)
+    assert traffic.tokens(tree) == pytest.approx(float(traffic.path_probabilities(tree).sum()), abs=1e-12)
+    assert traffic.lengths(tree) == pytest.approx(exact_lengths(tree, traffic.path_probabilities(tree)))
 
 
 def test_smoothed_f_at_a_drafts_own_starts_is_near_what_was_counted() -> None:
     traffic = traffic_on(shipped_trace())
     tree = DraftTree(((0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)))
     smoothed = expected_tokens(path_probabilities(traffic.model_under(tree), tree))
-    assert smoothed == pytest.approx(traffic.tokens(tree), rel=0.01)
+    assert smoothed == traffic.tokens(tree)
+    assert smoothed == pytest.approx(traffic.replays(tree)[0].tokens_per_step, rel=0.01)
     assert traffic.tokens(tree) < expected_tokens(path_probabilities(traffic.all_positions, tree))
 
 

@@ -89,15 +89,6 @@ def accepted_lengths(rank: npt.NDArray[np.integer], tree: DraftTree) -> IntArray
     Raises:
         InputError: the tree is deeper than D.
     """
-    return np.asarray(tree.depths[deepest_nodes(rank, tree)])
-
-
-def deepest_nodes(rank: npt.NDArray[np.integer], tree: DraftTree) -> IntArray:
-    """`[T, D]` recorded ranks to `[T]` the deepest node on the recorded path, 0 for the root.
-
-    Raises:
-        InputError: the tree is deeper than D.
-    """
     if tree.depth > rank.shape[1]:
         raise InputError(
             f"the tree is {tree.depth} tokens deep, the trace records {rank.shape[1]}",
@@ -114,23 +105,7 @@ def deepest_nodes(rank: npt.NDArray[np.integer], tree: DraftTree) -> IntArray:
         node = child[node, np.where((guess >= 0) & (guess < width), guess, width)]
         row, node = row[node >= 0], node[node >= 0]
         deepest[row] = node
-    return deepest
-
-
-def counted_probabilities(tree: DraftTree, deepest: IntArray, starts: IntArray) -> FloatArray:
-    """`[N]` the share of drafts that accept every node, from the deepest one accepted at each position.
-
-    1 plus their sum over the non-root nodes is the tokens per step of the replay with these starts.
-
-    Args:
-        tree: what was drafted.
-        deepest: `[T]` deepest accepted node.
-        starts: `[T]` drafts that start at each position.
-    """
-    ended = np.bincount(deepest, starts, len(tree))
-    for node in range(len(tree) - 1, 0, -1):  # children come after their parents
-        ended[tree.parents[node]] += ended[node]
-    return np.asarray(ended / ended[0])
+    return np.asarray(tree.depths[deepest])
 
 
 def draft_starts(trace: Trace, accepted: IntArray) -> IntArray:

@@ -23,8 +23,6 @@ from treeopt.acceptance.profile import RankProfile
 from treeopt.acceptance.replay import (
     Replay,
     accepted_lengths,
-    counted_probabilities,
-    deepest_nodes,
     draft_starts,
     replay_accepted,
 )
@@ -48,6 +46,7 @@ class Part:
     trace: Trace | None = None
     model: PathModel | None = None
     _values: list[TraceValues] = field(default_factory=list, compare=False, repr=False)
+    _measured: list[PathModel] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def has_confidence(self) -> bool:
@@ -57,13 +56,18 @@ class Part:
     @property
     def measured(self) -> PathModel:
         """f as it was measured, over all positions."""
-        return self.profile.model() if self.model is None else self.model
+        if self.model is not None:
+            return self.model
+        if not self._measured:
+            self._measured.append(self.profile.model())
+        return self._measured[0]
 
     def model_under(self, draft: Draft | None) -> PathModel:
         """f where the draft's own drafts start; over all positions without a draft or without a trace."""
         if draft is None or self.trace is None:
             return self.measured
-        return SmoothedPaths(self.trace.count(self.starts(draft) / self.trace.depth))
+        like = self.measured if isinstance(self.measured, SmoothedPaths) else None
+        return SmoothedPaths(self.trace.count(self.starts(draft) / self.trace.depth), like=like)
 
     def starts(self, draft: Draft) -> IntArray:
         """`[T]` how often a draft starts at each position of the trace."""
@@ -76,16 +80,6 @@ class Part:
         if isinstance(draft, DynamicTree):
             return self.values.accepted(draft)
         return accepted_lengths(self.trace.rank, _within(draft, self.trace.depth))
-
-    def path_probabilities(self, tree: DraftTree) -> FloatArray:
-        """`[N]` f of a static tree's nodes where its own drafts start; 0 below the recorded depth."""
-        if self.trace is None:
-            return path_probabilities(self.measured, tree)
-        within = _within(tree, self.trace.depth)
-        deepest = deepest_nodes(self.trace.rank, within)
-        starts = draft_starts(self.trace, within.depths[deepest])
-        f = counted_probabilities(within, deepest, starts)
-        return np.concatenate([f, np.zeros(len(tree) - len(within))])
 
     @property
     def values(self) -> TraceValues:
@@ -106,7 +100,7 @@ class _Known:
     """What was computed of each draft: the same one is asked for again and again during a search."""
 
     models: dict[Draft | None, PathModel] = field(default_factory=dict)
-    f: dict[DraftTree, FloatArray] = field(default_factory=dict)
+    f: dict[Draft, FloatArray] = field(default_factory=dict)
     replays: dict[Draft, list[Replay]] = field(default_factory=dict)
     drawn: dict[tuple[Draft, int], FloatArray] = field(default_factory=dict)
     other: dict[Hashable, Any] = field(default_factory=dict)
@@ -157,13 +151,10 @@ class Traffic:
         return draft if isinstance(draft, DraftTree) else dynamic_tree_shape(self.all_positions, draft)
 
     def path_probabilities(self, draft: Draft) -> FloatArray:
-        """`[N]` f of the draft's tree where its own drafts start: on traces counted, 1 + their sum is the replay."""
+        """`[N]` f of the draft's tree where its own drafts start, smoothed: a tree chosen by counts flatters itself."""
         known = self._replayable(draft)
-        if isinstance(known, DynamicTree):
-            return path_probabilities(self.model_under(known), self.tree_of(known))
         if known not in self._known.f:
-            f = [part.weight * part.path_probabilities(known) for part in self.parts]
-            self._known.f[known] = f[0] if len(f) == 1 else np.asarray(sum(f))
+            self._known.f[known] = path_probabilities(self.model_under(known), self.tree_of(known))
         return self._known.f[known]
 
     def tokens(self, draft: Draft) -> float:

@@ -283,8 +283,13 @@ class _Search:
 
     def _screen(self, own: _List, row: int, standing: _Standing) -> None:
         """Replay whatever may be better at a point than the best that was replayed."""
-        best, met = float(standing.prices.scores[row].max()), bool(standing.prices.met[row])
-        screened(own, own.prices, row, best, met, self)
+        scores, met = standing.prices.scores[row], bool(standing.prices.met[row])
+        screened(own, own.prices, row, float(scores.max()), met, self)
+        # The best draft of another size is told beside the answer.
+        sized, listed, winner = standing.prices.candidates, own.prices.candidates, int(scores.argmax())
+        nodes, depth = int(sized.nodes[winner]), int(sized.depth[winner])
+        second = np.where((sized.nodes == nodes) & (sized.depth == depth), -np.inf, scores).max(initial=-np.inf)
+        screened(own, own.prices, row, float(second), met, self, without=listed.of_size(nodes, depth))
         own.screened.add(row)
 
     def _replay_neighbours(self, own: _List, row: int, standing: _Standing) -> None:
@@ -300,7 +305,16 @@ class _Search:
         self._replay_listed(own, sizes[:: max(-(-len(sizes) // _SHARED_SIZES), 1)])
 
 
-def screened(own: _List, listed: Prices, row: int, best: float, met: bool, replayed: _Replays) -> int | None:
+def screened(
+    own: _List,
+    listed: Prices,
+    row: int,
+    best: float,
+    met: bool,
+    replayed: _Replays,
+    *,
+    without: IntArray | None = None,
+) -> int | None:
     """The listed candidate that beats the best one known at a point, None if none does; the likeliest come first.
 
     Args:
@@ -310,14 +324,16 @@ def screened(own: _List, listed: Prices, row: int, best: float, met: bool, repla
         best: the best score known there.
         met: whether that is within the time limits.
         replayed: what tells E at a draft's own starts.
+        without: candidates that do not count.
     """
-    winner = None
+    winner, left = None, np.ones(len(own.ratio), dtype=np.bool_)
+    left[[] if without is None else without] = False
     while True:
         known = ~np.isnan(own.ratio)
-        found = np.where(known, _scores(listed, row, own.ratio, met), -np.inf)
+        found = np.where(known & left, _scores(listed, row, own.ratio, met), -np.inf)
         if np.isfinite(found.max()) and found.max() > best:
             best, winner = float(found.max()), int(found.argmax())
-        hoped = np.where(known, -np.inf, _scores(listed, row, own.most(), met))
+        hoped = np.where(known | ~left, -np.inf, _scores(listed, row, own.most(), met))
         asked = [i for i in np.argsort(-hoped, kind="stable")[:_AT_ONCE].tolist() if hoped[i] > best]
         if not asked:
             return winner

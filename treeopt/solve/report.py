@@ -9,8 +9,6 @@ from typing import Final
 import numpy as np
 
 from treeopt.acceptance.intervals import Interval, counted_interval, interval_of
-from treeopt.acceptance.paths import PathCounts
-from treeopt.acceptance.table import DepthRanks
 from treeopt.acceptance.traffic import Traffic
 from treeopt.answer import Estimate, Span
 from treeopt.arrays import IntArray
@@ -49,8 +47,8 @@ def _bucket(shared: Shared, rivals: Rivals, traffic: Traffic, cost: StepCost, se
     choice, plain = _option(prices, last, shared.option), _option(prices, last, _PLAIN)
     length = _with_interval(choice, traffic, seed)
     draft, tree = choice.draft, traffic.tree_of(choice.draft)
-    known = np.isfinite(plain.step_time_s)  # a table may have no plain step
-    break_even = choice.step_time_s / plain.step_time_s
+    known = bool(np.isfinite(plain.step_time_s))
+    break_even = choice.step_time_s / plain.step_time_s if known else None
     lows = [prices.points.index(Point(batch.min, c)) for c in dict.fromkeys(context)]
     slowest = float((prices.time_s[lows, shared.option] / prices.time_s[lows, _PLAIN]).max())
     runner_up = _runner_up(prices, last, shared.option)
@@ -64,8 +62,8 @@ def _bucket(shared: Shared, rivals: Rivals, traffic: Traffic, cost: StepCost, se
         dynamic=None if isinstance(draft, DraftTree) else draft,
         acceptance_length=length,
         tokens_per_s=choice.tokens_per_s,
-        speedup=Estimate.priced(length.value / break_even) if known else None,
-        break_even_length=break_even if known else None,
+        speedup=None if break_even is None else Estimate.priced(length.value / break_even),
+        break_even_length=break_even,
         step_time_s=choice.step_time_s,
         best_chain=best_chain(prices, last) or plain,
         plain=plain if known else None,
@@ -96,13 +94,15 @@ def _runner_up(prices: Prices, row: int, chosen: int) -> Option | None:
     same = (nodes == nodes[chosen]) & (depth == depth[chosen])
     scores = np.where(same, -np.inf, prices.scores[row])
     other = int(scores.argmax())
-    return _option(prices, row, other) if np.isfinite(scores[other]) else None
+    timed = np.isfinite(scores[other]) and np.isfinite(prices.time_s[row, other])
+    return _option(prices, row, other) if timed else None  # nothing else, or nothing that has a time
 
 
 def best_chain(prices: Prices, row: int) -> Option | None:
     """The best chain at a point, None where the family or the limits leave none."""
     nodes, scores = prices.candidates.nodes, prices.scores[row]
-    chains = np.where((nodes == prices.candidates.depth + 1) & (nodes > 1), scores, -np.inf)
+    timed = np.isfinite(prices.time_s[row])
+    chains = np.where((nodes == prices.candidates.depth + 1) & (nodes > 1) & timed, scores, -np.inf)
     best = int(chains.argmax())
     return _option(prices, row, best) if np.isfinite(chains[best]) else None
 
@@ -141,16 +141,16 @@ def _times(choice: Option, prices: Prices, rows: IntArray, chosen: int, traffic:
 
 
 def _with_interval(choice: Option, traffic: Traffic, seed: int) -> Estimate:
-    """E, by document from traces, by draft from one table of counts, without interval otherwise."""
+    """E, by document from traces, by draft from one profile of counts, without interval otherwise."""
     tokens, interval = choice.acceptance_length.value, None
     if choice.nodes == 1:
         interval = Interval(1.0, 1.0)
     elif traffic.can_be_replayed:
         interval = interval_of(traffic.drawn_tokens(choice.draft, seed), traffic.documents)
     else:
-        counts = traffic.parts[0].profile.evidence
-        if len(traffic.parts) == 1 and isinstance(counts, DepthRanks | PathCounts):
-            interval = counted_interval(counts, traffic.tree_of(choice.draft), seed=seed)
+        part = traffic.parts[0]
+        if len(traffic.parts) == 1 and part.model is None and part.profile.evidence is not None:
+            interval = counted_interval(part.profile.evidence, traffic.tree_of(choice.draft), seed=seed)
     return estimate(tokens, interval)
 
 
