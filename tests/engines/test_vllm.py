@@ -9,8 +9,10 @@ from engines.routing import VLLM_SCHEDULE, parse_ranges
 from engines.samples import BINARY, CHAIN, EAGLE, INTENT, chain
 from hypothesis import given
 from hypothesis import strategies as st
+from plans import bucket_of, plan_of
 
 from treeopt.acceptance.prompt_lookup import PromptLookup
+from treeopt.check.matching import Candidates
 from treeopt.draft_family import OFF, chain_length
 from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
@@ -251,3 +253,12 @@ def test_legacy_trees_read_back(read: Read) -> None:
     )  # type: ignore[union-attr]
     assert read(text) == BINARY
     assert isinstance(read(text).only, DraftTree)
+
+
+def test_what_shows_the_drafts_at_work_is_what_check_says() -> None:
+    """The same words: draft tokens per draft, by batch sizes."""
+    schedule = DraftSchedule(steps=(ScheduleStep(1, chain(3)), ScheduleStep(2, chain(2))), covers=16)
+    proof = export(schedule, find_engine("vllm"), Setup()).written.proof
+    assert "the draft tokens per draft, is 3 at batch 1, 2 at batch 2-16" in proof
+    plan = plan_of(bucket_of(chain(3), 1, 1), bucket_of(chain(2), 2, 16))
+    assert Candidates.of(plan).planned == "3 at batch 1, 2 at batch 2-16"

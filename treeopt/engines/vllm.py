@@ -36,6 +36,7 @@ from treeopt.engines.source import EngineFile
 from treeopt.errors import InputError
 from treeopt.files.documents import Field
 from treeopt.files.typed import tree_at
+from treeopt.solve.buckets import batches_in_words
 from treeopt.tree import DraftTree
 
 _TREES_END: Final = Release(0, 21, 0)
@@ -78,7 +79,7 @@ def _write_schedule(schedule: DraftSchedule, setup: Setup, word: DrafterWord) ->
     end = setup.end_of(schedule)
     ranges = [[r.batch_min, r.batch_max or end, chain_length(r.draft) or 0] for r in schedule.ranges()]
     ranges[-1][1] = end
-    lengths = ", ".join(f"{k} at batch {low}-{high}" for low, high, k in ranges)
+    lengths = ", ".join(f"{k} at {batches_in_words(low, high)}" for low, high, k in ranges)
     return _written(
         _config(setup, word, num_speculative_tokens=schedule.longest, **{_PER_BATCH: ranges}),
         setup,
