@@ -21,7 +21,7 @@ from treeopt.cost.formats import Dtype
 from treeopt.cost.hardware import save_hardware
 from treeopt.files.shipped import locate
 from treeopt.profile.device import Device, find_device
-from treeopt.profile.measure import Bench, Questions
+from treeopt.profile.measure import KernelBench, Questions
 from treeopt.profile.profile import profile_of
 from treeopt.profile.rows import RowFile
 from treeopt.profile.timer import CpuTimer
@@ -164,7 +164,7 @@ class Loop:
             max_tokens=256,
             max_context=512,
         )
-        bench = Bench(
+        bench = KernelBench(
             device=device,
             rows=RowFile(path=self.folder.parent / "cpu.rows.jsonl", device=device.key),
             questions=questions,

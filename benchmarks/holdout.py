@@ -21,11 +21,14 @@ import numpy as np
 from treeopt.acceptance.intervals import Interval
 from treeopt.acceptance.model import expected_tokens, path_probabilities
 from treeopt.acceptance.traffic import Traffic
+from treeopt.answer import Estimate
 from treeopt.arrays import FloatArray
 from treeopt.cost.step_cost import IntLike
 from treeopt.planner.inputs import load_evidence
-from treeopt.solve.fixed_point import Settled, held_out_tokens, settled_search
+from treeopt.solve.bucket import Bucket
 from treeopt.solve.problem import Limits, Objective, Problem
+from treeopt.solve.report import held_out_length
+from treeopt.solve.search import search
 from treeopt.tree import DraftTree
 
 SHIPPED: Final = Path(__file__).resolve().parents[1] / "profiles" / "ranks" / "smollm2-135m-eagle.npz"
@@ -99,31 +102,31 @@ class OnePrice:
         return np.ones(np.broadcast_shapes(np.shape(batch), np.shape(nodes), np.shape(depth)))
 
 
-def searched(evidence: Traffic, nodes: int) -> Settled:
+def searched(evidence: Traffic, nodes: int) -> Bucket:
     """The product's answer with `nodes` nodes."""
     limits = Limits(max_nodes=nodes)
     question = Problem(batches=(1,), limits=limits, objective=Objective.LENGTH, budget_tokens=nodes)
-    return settled_search(question, evidence, OnePrice())[0]
+    return search(question, evidence, OnePrice())[0]
 
 
-def known(value: Interval | None) -> Interval:
-    assert value is not None, "fewer than 8 documents in a half"
-    return value
+def known(value: Estimate) -> Interval:
+    assert value.low is not None, "fewer than 8 documents in a half"
+    assert value.high is not None
+    return Interval(value.low, value.high)
 
 
 def outcome(here: Traffic, there: Traffic, known_tree: DraftTree) -> Outcome:
     found = searched(here, len(known_tree))
-    tree = found.choice.tree
-    replayed, interval = held_out_tokens(tree, there)
+    tree, judged = found.tree, held_out_length(found.tree, there)
     return Outcome(
-        replayed=replayed,
-        replayed_interval=known(interval),
-        printed=found.choice.best.expected_tokens,
-        printed_interval=known(found.tokens),
-        own_half=held_out_tokens(tree, here)[0],
+        replayed=judged.value,
+        replayed_interval=known(judged),
+        printed=found.acceptance_length.value,
+        printed_interval=known(found.acceptance_length),
+        own_half=held_out_length(tree, here).value,
         all_positions=expected_tokens(path_probabilities(here.all_positions, tree)),
-        known_here=held_out_tokens(known_tree, here)[0],
-        known_there=held_out_tokens(known_tree, there)[0],
+        known_here=held_out_length(known_tree, here).value,
+        known_there=held_out_length(known_tree, there).value,
     )
 
 

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from treeopt.acceptance.intervals import tokens_interval
 from treeopt.acceptance.replay import replay
 from treeopt.acceptance.table import DepthRankModel
 from treeopt.acceptance.trace import Trace
-from treeopt.planner.inputs import load_inputs
+from treeopt.acceptance.traffic import Traffic
+from treeopt.planner.inputs import load_evidence, load_inputs
 from treeopt.planner.names import Names
 from treeopt.solve.problem import Limits, Problem
 from treeopt.solve.search import search
@@ -40,15 +42,16 @@ def plan_of_nine() -> float:
     """9 batch sizes, N <= 256, D <= 16, 32 ranks."""
     rates = 0.7 * 0.35 ** np.arange(32)
     model = DepthRankModel(np.tile(rates / rates.sum() * 0.9, (16, 1)))
-    cost = load_inputs(Names()).cost
+    inputs = load_inputs(Names())
+    part = replace(inputs.evidence.parts[0], trace=None, model=model)
     question = Problem(batches=BATCHES, limits=Limits(max_nodes=256))
-    return median_s(lambda: search(question, model, cost))
+    return median_s(lambda: search(question, Traffic(parts=(part,)), inputs.cost))
 
 
 def plan_of_nine_from_paths() -> float:
     inputs = load_inputs(Names())
     question = Problem(batches=BATCHES, limits=Limits(max_nodes=256))
-    return median_s(lambda: search(question, inputs.evidence.all_positions, inputs.cost))
+    return median_s(lambda: search(question, load_evidence(Names.ranks)[0], inputs.cost))
 
 
 def command() -> tuple[float, float]:

@@ -193,13 +193,13 @@ def checked(check: Check, device: str) -> dict[str, Any]:
     from treeopt.cost.formats import Dtype
     from treeopt.cost.kernels.attention import GroupedAttention
     from treeopt.profile.points import compaction, tree_attention
-    from treeopt.profile.pool import Pool
+    from treeopt.profile.pool import TensorPool
     from treeopt.profile.workload import workload
 
     found: dict[str, Any] = {"kernel": check.name, "dtype": check.dtype}
     shape = GroupedAttention(heads=check.heads, kv_heads=check.kv_heads, head_dim=check.head_dim)
     try:
-        pool = Pool(dtype=Dtype(check.dtype), device=device)
+        pool = TensorPool(dtype=Dtype(check.dtype), device=device)
         if check.case is None:
             point = compaction(3, 4, 2, shape, Dtype(check.dtype))
             work = workload(point, pool, cold=0.0)
@@ -389,7 +389,7 @@ def make_bench(device: Any, out: Path) -> Any:
     from treeopt.cost import load_model, parse_drafter
     from treeopt.cost.formats import Dtype
     from treeopt.files.shipped import locate
-    from treeopt.profile.measure import Bench, Questions
+    from treeopt.profile.measure import KernelBench, Questions
     from treeopt.profile.rows import RowFile
 
     tokens, context = GRID[device.kind]
@@ -401,7 +401,9 @@ def make_bench(device: Any, out: Path) -> Any:
         max_tokens=tokens,
         max_context=context,
     )
-    return Bench(device=device, rows=RowFile(path=out / "profile.rows.jsonl", device=device.key), questions=questions)
+    return KernelBench(
+        device=device, rows=RowFile(path=out / "profile.rows.jsonl", device=device.key), questions=questions
+    )
 
 
 def make_profile(bench: Any, out: Path, limit_s: float) -> str:

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 import shared
 from smooth_h100 import CONTEXT, fitted_without, vllm_rows
+from traffics import traffic_of
 
 from treeopt.acceptance.position import PositionSurvival
 from treeopt.arrays import FloatArray
@@ -24,9 +25,10 @@ from treeopt.cost.served.reading import read_steps
 from treeopt.cost.served.step import payoffs
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.step_table import ChainTable, TableStep, TokenTable
-from treeopt.solve.problem import Problem
-from treeopt.solve.result import Choice
-from treeopt.solve.search import price_tree, search
+from treeopt.solve.bucket import Bucket
+from treeopt.solve.price import price
+from treeopt.solve.problem import Point, Problem
+from treeopt.solve.search import search
 from treeopt.tree import DraftTree
 
 TIE: Final = 0.02  # see `Sweep.scatter`: two cells of the AutoSpec table differ by chance by about this much
@@ -134,9 +136,9 @@ def autospec_table(
 
 def chosen_k(cost: StepCost, survival: PositionSurvival, batch: int, ks: Sequence[int], context: int = 0) -> int:
     """The K of most tokens/s as the tool prices chains."""
-    model = survival.model()
-    priced = [price_tree(DraftTree.chain(K), model, cost, batch=batch, context=context) for K in ks]
-    return ks[int(np.argmax([p.tokens_per_s for p in priced]))]
+    traffic = traffic_of(survival.model())
+    priced = [price(DraftTree.chain(K), traffic, cost, Point(batch, context)) for K in ks]
+    return ks[int(np.argmax([p.tokens_per_s.value for p in priced]))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,14 +212,14 @@ def vllm_best_k(method: str, kernels: StepCost) -> list[BestK]:
         best = max(measured, key=lambda K: measured[K])
         predicted = chosen_k(fitted_without(batch, kernels), survival, batch, ks, context=CONTEXT)
         loss = 1.0 - measured[predicted] / measured[best]
-        chosen = searched(table, survival, batch).best.depth
+        chosen = searched(table, survival, batch).depth
         found.append(BestK(batch=batch, measured=best, searched=chosen, predicted=predicted, loss=float(loss)))
     return found
 
 
-def searched(cost: StepCost, survival: PositionSurvival, batch: int) -> Choice:
+def searched(cost: StepCost, survival: PositionSurvival, batch: int) -> Bucket:
     """The search's answer from a table and acceptance by position."""
-    return search(Problem(batches=(batch,), context=0), survival.model(), cost)[0]
+    return search(Problem(batches=(batch,), context=0), traffic_of(survival.model()), cost)[0]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from treeopt.cost import ModelShape, parse_drafter
 from treeopt.cost.formats import Dtype
 from treeopt.cost.kernels.attention import GroupedAttention
 from treeopt.profile.device import Device
-from treeopt.profile.measure import Bench, Questions
-from treeopt.profile.points import Ceilings, Point
+from treeopt.profile.measure import KernelBench, Questions
+from treeopt.profile.points import Ceilings, KernelPoint
 from treeopt.profile.rows import RowFile, Timed
 from treeopt.profile.timer import Timing
 
@@ -46,9 +46,11 @@ def questions(drafter: str = "eagle", *, dtype: Dtype = Dtype.FP32, max_tokens: 
     )
 
 
-def bench(path: Path, *, max_tokens: int = 8) -> Bench:
-    return Bench(device=DEVICE, rows=RowFile(path=path, device=DEVICE.key), questions=questions(max_tokens=max_tokens))
+def bench(path: Path, *, max_tokens: int = 8) -> KernelBench:
+    return KernelBench(
+        device=DEVICE, rows=RowFile(path=path, device=DEVICE.key), questions=questions(max_tokens=max_tokens)
+    )
 
 
-def at(point: Point, time_s: float) -> Timed:
+def at(point: KernelPoint, time_s: float) -> Timed:
     return Timed(point=point, timing=Timing(time_s=time_s, spread=0.0, calls=7), error=0.0)

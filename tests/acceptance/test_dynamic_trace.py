@@ -39,7 +39,7 @@ def true_path(row: np.ndarray) -> list[int]:
 @given(traces(), st.integers(0, 2**32 - 1))
 def test_the_estimate_is_the_rule_on_each_position(plain: Trace, seed: int) -> None:
     trace = confident(plain, seed)
-    values = TraceValues(trace=trace, limits=LIMITS)
+    values = TraceValues.of(trace, LIMITS)
     for triple in TRIPLES[::7]:
         found = values.accepted(triple)
         for t in range(len(trace)):
@@ -57,7 +57,7 @@ def _depth(ranks: list[int], paths: set[Path]) -> int:
 def test_any_drafter_lies_between_the_bounds(plain: Trace, seed: int, sharp: float) -> None:
     """Recorded along the true path, a drafter that sees the whole path accepts from `lower` to `upper`."""
     trace = confident(plain, seed, sharp=sharp)
-    bounds = {a: TraceValues(trace=trace, limits=LIMITS, assumption=a) for a in Assumption}
+    bounds = {a: TraceValues.of(trace, LIMITS, assumption=a) for a in Assumption}
     rng = np.random.default_rng(seed)
     for t in range(min(len(trace), 6)):
         ranks = true_path(trace.rank[t])
@@ -81,7 +81,7 @@ def test_any_drafter_lies_between_the_bounds(plain: Trace, seed: int, sharp: flo
 @given(traces(), st.integers(0, 2**32 - 1))
 def test_bounds_and_tokens_of_all_sizes(plain: Trace, seed: int) -> None:
     trace = confident(plain, seed)
-    lower, estimate, upper = (TraceValues(trace=trace, limits=LIMITS, assumption=a) for a in Assumption)
+    lower, estimate, upper = (TraceValues.of(trace, LIMITS, assumption=a) for a in Assumption)
     for triple in TRIPLES:
         low, found, high = (v.accepted(triple) for v in (lower, estimate, upper))
         assert (low <= found).all()
@@ -95,10 +95,7 @@ def test_a_sure_drafter_by_hand() -> None:
     trace = trace_of([np.array([[1, 0]] * 4)])
     trace = replace(trace, topk_prob=np.tile(np.array([[0.5, 0.4], [0.9, 0.05]]), (4, 1, 1)))
     found = {
-        a: [
-            int(TraceValues(trace=trace, limits=LIMITS, assumption=a).accepted(DynamicTree(2, 2, n))[0])
-            for n in range(2, 8)
-        ]
+        a: [int(TraceValues.of(trace, LIMITS, assumption=a).accepted(DynamicTree(2, 2, n))[0]) for n in range(2, 8)]
         for a in Assumption
     }
     # Estimate: .5 (0), .45 (0 0), .4 (1), .36 (1 0): N = 4 holds (1), N = 5 holds (1, 0).
@@ -113,9 +110,7 @@ def test_a_full_beam_by_hand() -> None:
     # (1, 0) has .3 x .8 = .24; below (0) two nodes of .3 each may take both beams, so (1, 0) need not be expanded.
     trace = trace_of([np.array([[1, 0, 0]] * 5)])
     trace = replace(trace, topk_prob=np.tile(np.array([[0.6, 0.3], [0.8, 0.1], [0.9, 0.05]]), (5, 1, 1)))
-    found = {
-        a: TraceValues(trace=trace, limits=LIMITS, assumption=a).accepted(DynamicTree(3, 2, 11))[0] for a in Assumption
-    }
+    found = {a: TraceValues.of(trace, LIMITS, assumption=a).accepted(DynamicTree(3, 2, 11))[0] for a in Assumption}
     # As sure as below the right guess: .48, .06, .24, .03, and (1, 0) is the second of the two beams.
     assert found == {Assumption.LOWER: 2, Assumption.ESTIMATE: 3, Assumption.UPPER: 3}
 
@@ -123,7 +118,7 @@ def test_a_full_beam_by_hand() -> None:
 def test_at_its_own_draft_starts_e_is_the_replay() -> None:
     rng = np.random.default_rng(5)
     trace = confident(trace_of([rng.integers(-1, 3, size=(40, 3)) for _ in range(6)]), 1)
-    values = TraceValues(trace=trace, limits=LIMITS)
+    values = TraceValues.of(trace, LIMITS)
     triple = DynamicTree(3, 2, 6)
     there = values.weighted(draft_starts(trace, values.accepted(triple)))
     assert there.tokens(3, 2)[6] == pytest.approx(values.replay(triple).tokens_per_step)
@@ -131,24 +126,21 @@ def test_at_its_own_draft_starts_e_is_the_replay() -> None:
 
 def test_a_trace_without_confidence() -> None:
     with pytest.raises(EvidenceError, match="topk_prob"):
-        TraceValues(trace=trace_of([np.zeros((8, 3), dtype=int)]), limits=LIMITS)
+        TraceValues.of(trace_of([np.zeros((8, 3), dtype=int)]), LIMITS)
 
 
 def test_limits_follow_the_record() -> None:
     trace = confident(trace_of([np.zeros((8, 3), dtype=int)]), 0, ranks=2)
-    assert TraceValues(trace=trace, limits=DynamicTreeCaps()).limits == DynamicTreeCaps(
-        num_steps=3, topk=2, num_draft_tokens=64
-    )
+    assert TraceValues.of(trace, DynamicTreeCaps()).limits == DynamicTreeCaps(num_steps=3, topk=2, num_draft_tokens=64)
 
 
 @needs_shared
 def test_real_drafters() -> None:
     trace = read_trace(SHARED / "data" / "traces" / "smollm2_greedy_medusa_prose.npz", confidence=True)
     limits = DynamicTreeCaps(num_steps=4, topk=8, num_draft_tokens=32)
-    values = TraceValues(trace=trace, limits=limits)
+    values = TraceValues.of(trace, limits)
     low, high = (
-        TraceValues(trace=trace, limits=limits, assumption=end).tokens(4, 8)[32]
-        for end in (Assumption.LOWER, Assumption.UPPER)
+        TraceValues.of(trace, limits, assumption=end).tokens(4, 8)[32] for end in (Assumption.LOWER, Assumption.UPPER)
     )
     found = values.tokens(4, 8)[32]
     assert low < found < high

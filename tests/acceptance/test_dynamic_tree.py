@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import TableModel, random_path_model
 from solve.test_search import found
+from traffics import traffic_of
 
 from treeopt.acceptance.dynamic_tree import (
     DynamicTreeCaps,
@@ -21,8 +22,8 @@ from treeopt.acceptance.dynamic_tree import (
 from treeopt.draft_family import OPENVINO, SGLANG, TENSORRT_LLM, DynamicTree, DynamicTreeRule, DynamicTrees
 from treeopt.engines.sglang_abi import encode
 from treeopt.errors import InputError, SearchError
+from treeopt.solve.bucket import Bucket
 from treeopt.solve.problem import TIE, Limits, Problem
-from treeopt.solve.result import Choice
 from treeopt.solve.search import search
 
 LIMITS = DynamicTreeCaps(num_steps=4, topk=4, num_draft_tokens=24)
@@ -74,20 +75,20 @@ def drafter(seed: int) -> tuple[TableModel, TableModel]:
     return draft, TableModel(LIMITS.num_steps, ranks, lambda path: np.sort(draft._rows[path] * noise[path])[::-1])
 
 
-def searched(rule: DynamicTreeRule, draft: TableModel, accept: TableModel, cost: FakeCost, batch: int) -> Choice:
+def searched(rule: DynamicTreeRule, draft: TableModel, accept: TableModel, cost: FakeCost, batch: int) -> Bucket:
     """The best triple of an engine for a drafter whose confidence is not how its guesses are accepted."""
     model = ValuedModel(accept, ModelValues.of(accept, LIMITS, draft=draft), draft)
     limits = Limits(max_nodes=LIMITS.num_draft_tokens)
     question = Problem(batches=(batch,), context=0, limits=limits, family=DynamicTrees(rule=rule), may_be_off=False)
-    return search(question, model, cost)[0]
+    return search(question, traffic_of(model), cost)[0]
 
 
-def check(choice: Choice, rates: dict[DynamicTree, float]) -> None:
+def check(choice: Bucket, rates: dict[DynamicTree, float]) -> None:
     """The best of all is found; the choice is it or a smaller one within the tie, priced as listed."""
     best = max(rates.values())
     triple = choice.dynamic or DynamicTree(choice.tree.depth, 1, len(choice.tree))
     assert found(choice) == pytest.approx(best, rel=1e-12)
-    assert choice.best.tokens_per_s == pytest.approx(rates[triple], rel=1e-12)
+    assert choice.tokens_per_s.value == pytest.approx(rates[triple], rel=1e-12)
     assert rates[triple] >= best * (1.0 - TIE) - 1e-12
 
 

@@ -7,7 +7,7 @@ from oracles import all_paths, all_trees, random_path_model, random_product_mode
 from treeopt.acceptance.mixture import Mixture
 from treeopt.acceptance.model import path_probabilities
 from treeopt.acceptance.table import DepthRankModel
-from treeopt.solve.best_trees import best_families
+from treeopt.solve.best_trees import best_trees
 from treeopt.solve.problem import Limits
 from treeopt.tree import DraftTree
 
@@ -33,5 +33,5 @@ def test_the_best_tree_of_a_mixture_is_found(seed: int) -> None:
     rng = np.random.default_rng(seed)
     models = (random_product_model(rng, 3, 2), random_product_model(rng, 3, 2))
     best = max(1.0 + sum(0.4 * models[0].f(p) + 0.6 * models[1].f(p) for p in tree) for tree in all_trees(2, 3, 6))
-    families = best_families(Mixture(models, (0.4, 0.6)), Limits(max_nodes=6))
-    assert families[-1].expected_tokens[-1] == pytest.approx(best)
+    found = best_trees(Mixture(models, (0.4, 0.6)), Limits(max_nodes=6))
+    assert found[-1].expected_tokens[-1] == pytest.approx(best)

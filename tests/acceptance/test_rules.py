@@ -39,10 +39,10 @@ def profile(folder: Path, rule: str) -> Path:
 def test_a_plan_for_any_rule_can_be_read_again(tmp_path: Path, rule: str, exact: bool) -> None:
     inputs = load_inputs(Names(ranks=str(profile(tmp_path, rule))))
     plan = make_plan(Problem(batches=(1,)), inputs, command="x")
-    assert plan.document()["verification"] == {"rule": rule, "exact": exact}
-    assert any("which changes what the model says" in note for note in plan.notes) is not exact
+    assert plan.document()["verification"] == {"rule": rule, "exact": exact, "temperature": None}
+    assert any("acceptance changes what the model says" in note.text for note in plan.notes) is not exact
     plan.save(tmp_path / "plan.yaml")
-    assert load_plan(tmp_path / "plan.yaml").rule == rule
+    assert load_plan(tmp_path / "plan.yaml").verification.rule == rule
 
 
 def test_a_profile_of_an_unknown_rule_is_refused(tmp_path: Path) -> None:

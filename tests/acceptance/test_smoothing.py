@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from treeopt.acceptance.paths import PathCounter
 from treeopt.acceptance.smoothing import SmoothedPaths
-from treeopt.solve.best_trees import best_families
+from treeopt.solve.best_trees import best_trees
 from treeopt.solve.problem import Limits
 
 
@@ -39,7 +39,7 @@ def test_rows_are_probabilities_for_every_path_counted_or_not(seed: int, n: int)
         assert (rows >= 0).all()
         assert (np.diff(rows, axis=1) <= 1e-12).all()
         assert (rows.sum(axis=1) <= 1 + 1e-12).all()
-    f = best_families(model, Limits(max_nodes=64))[-1]
+    f = best_trees(model, Limits(max_nodes=64))[-1]
     assert (f.f <= 1).all()  # and nested families are closed, which DraftTree checks
     assert len(f.tree(min(8, len(f.expected_tokens)))) >= 1
 

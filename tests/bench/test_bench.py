@@ -79,7 +79,7 @@ def test_the_residual_is_the_sum_of_its_parts() -> None:
         parts = cell.residual
         assert parts.cost.value == pytest.approx(np.log(0.7))
         assert parts.acceptance.value + parts.cost.value == pytest.approx(parts.total.value, abs=1e-12)
-        ratio = cell.tokens_per_s.value / cell.predicted.tokens_per_s
+        ratio = cell.tokens_per_s.value / cell.predicted.tokens_per_s.value
         assert parts.total.value == pytest.approx(np.log(ratio), abs=1e-12)
         assert parts.total.low is not None
         assert parts.total.high is not None

@@ -20,7 +20,7 @@ from treeopt.bench.runs import DecodingSetup, Method, RunPlan
 from treeopt.cost.step_cost import StepCost
 from treeopt.decode.decoder import Decoding
 from treeopt.decode.toy import ToyTransformer
-from treeopt.solve.result import Priced
+from treeopt.solve.price import option
 from treeopt.tree import DraftTree
 
 STEP_S, TOKEN_S = 0.01, 0.0005
@@ -107,13 +107,7 @@ def _cell(cost: StepCost, batch: int, tree: DraftTree, scale: float, context: in
         context=context,
         way=Method(names=(f"chain:{tree.depth}",), tree=tree),
         predicted_tokens=tokens,
-        predicted=Priced(
-            nodes=len(tree),
-            depth=tree.depth,
-            expected_tokens=tokens.value,
-            step_time_s=predicted_s,
-            tokens_per_s=rate,
-        ),
+        predicted=option(tree, tokens.value, predicted_s, batch),
         tokens=tokens,
         step_time_s=Estimate(value=scale * predicted_s),
         tokens_per_s=Estimate(value=rate / scale),

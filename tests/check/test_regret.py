@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from check.simulated import chain, metrics_of
 from oracles import random_path_model, random_product_model
+from traffics import traffic_of
 
 from treeopt.acceptance.model import path_probabilities
 from treeopt.check.check import check_plan
@@ -16,8 +17,9 @@ from treeopt.plan.plan import Plan
 from treeopt.planner.inputs import Inputs, load_inputs
 from treeopt.planner.make import make_plan
 from treeopt.planner.names import Names
-from treeopt.solve.problem import Limits, Problem
-from treeopt.solve.search import price_tree, search
+from treeopt.solve.price import price
+from treeopt.solve.problem import Limits, Point, Problem
+from treeopt.solve.search import search
 from treeopt.tree import DraftTree
 
 
@@ -68,11 +70,11 @@ def test_the_best_tree_under_what_was_measured(plan: Plan, inputs: Inputs, known
         worse = replace(worse, survival=None)
     (only,) = check_plan(plan, metrics_of(worse), inputs).comparisons
     model = Scaled(inputs.evidence.model_under(bucket.tree), np.array([0.4]))
-    best = search(Problem(batches=(8,), limits=Limits(max_nodes=64)), model, inputs.cost)[0].best
-    kept = price_tree(bucket.tree, model, inputs.cost, batch=8, context=2048)
+    best = search(Problem(batches=(8,), limits=Limits(max_nodes=64)), traffic_of(model), inputs.cost)[0]
+    kept = price(bucket.tree, traffic_of(model), inputs.cost, Point(8, 2048))
     assert only.regret is not None
-    assert only.regret.best_tokens_per_s == pytest.approx(best.tokens_per_s, rel=1e-3)
-    assert only.regret.kept_tokens_per_s == pytest.approx(kept.tokens_per_s, rel=1e-3)
+    assert only.regret.best_tokens_per_s == pytest.approx(best.tokens_per_s.value, rel=1e-3)
+    assert only.regret.kept_tokens_per_s == pytest.approx(kept.tokens_per_s.value, rel=1e-3)
     assert only.regret.loss > 0.02
     assert only.regret.nodes == best.nodes
 

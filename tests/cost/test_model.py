@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from treeopt.cost import Experts, GroupedAttention, LatentAttention, ModelShape, Window, load_model
+from treeopt.cost import Experts, GroupedAttention, LatentAttention, ModelShape, SlidingWindow, load_model
 from treeopt.cost.model_file import model_from
 from treeopt.errors import FileFormatError, InputError
 from treeopt.files.documents import parse_document
@@ -222,20 +222,23 @@ def test_what_has_no_price_is_said() -> None:
     [
         ({}, None),
         ({"sliding_window": None}, None),
-        ({"sliding_window": 4096}, Window(4096, 32)),  # Mistral
+        ({"sliding_window": 4096}, SlidingWindow(4096, 32)),  # Mistral
         ({"sliding_window": 4096, "use_sliding_window": False, "max_window_layers": 4}, None),  # Qwen2
-        ({"sliding_window": 4096, "use_sliding_window": True, "max_window_layers": 4}, Window(4096, 28)),
+        ({"sliding_window": 4096, "use_sliding_window": True, "max_window_layers": 4}, SlidingWindow(4096, 28)),
         ({"sliding_window": 4096, "use_sliding_window": True, "max_window_layers": 36}, None),
-        ({"sliding_window": 4096, "model_type": "gemma2", "tie_word_embeddings": True}, Window(4096, 16)),
-        ({"sliding_window": 512, "sliding_window_pattern": 6}, Window(512, 27)),  # layers 6, 12, 18, 24, 30 are full
-        ({"sliding_window": 128, "layer_types": ["sliding_attention", "full_attention"] * 16}, Window(128, 16)),
+        ({"sliding_window": 4096, "model_type": "gemma2", "tie_word_embeddings": True}, SlidingWindow(4096, 16)),
+        (
+            {"sliding_window": 512, "sliding_window_pattern": 6},
+            SlidingWindow(512, 27),
+        ),  # layers 6, 12, 18, 24, 30 are full
+        ({"sliding_window": 128, "layer_types": ["sliding_attention", "full_attention"] * 16}, SlidingWindow(128, 16)),
         (
             {"attention_chunk_size": 8192, "layer_types": ["chunked_attention"] * 24 + ["full_attention"] * 8},
-            Window(8192, 24),
+            SlidingWindow(8192, 24),
         ),
     ],
 )
-def test_windows_by_the_families_rules(config: dict[str, Any], window: Window | None) -> None:
+def test_windows_by_the_families_rules(config: dict[str, Any], window: SlidingWindow | None) -> None:
     assert from_config(LLAMA | config).window == window
 
 
@@ -298,7 +301,7 @@ def test_a_profile_is_read_with_its_defaults(tmp_path: Path) -> None:
         tied_embeddings=True,
         attention=GroupedAttention(heads=4, kv_heads=2, head_dim=16),
         experts=Experts(count=8, per_token=2, intermediate=32, shared_intermediate=0, dense_layers=1, skew=0.5),
-        window=Window(tokens=512, layers=3),
+        window=SlidingWindow(tokens=512, layers=3),
     )
 
 

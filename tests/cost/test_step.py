@@ -20,10 +20,10 @@ from treeopt.cost import (
     ModelShape,
     ModelStep,
     Ngram,
+    SlidingWindow,
     StepCost,
     StepTerms,
     Term,
-    Window,
 )
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
@@ -235,7 +235,7 @@ def test_int4_streams_a_quarter_of_the_layers(shipped_model: ShippedModel, shipp
 
 
 def test_layers_with_a_window_read_no_more_than_it(llama: ModelStep) -> None:
-    windowed = replace(llama, model=replace(llama.model, window=Window(tokens=512, layers=24)))
+    windowed = replace(llama, model=replace(llama.model, window=SlidingWindow(tokens=512, layers=24)))
     near, far = (windowed.terms(batch=4, nodes=3, depth=1, widths=[1], context=c).attention_s for c in (512, 20_000))
     kv_s = 4 * 2 * 8 * 128 * 2 / BW  # per key and layer
     assert near == llama.terms(batch=4, nodes=3, depth=1, widths=[1], context=512).attention_s

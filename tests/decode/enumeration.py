@@ -12,7 +12,7 @@ import numpy as np
 from treeopt.decode.batch import TreeBatch
 from treeopt.decode.draws import draw_siblings
 from treeopt.decode.rules import Rule, Siblings
-from treeopt.decode.verdicts import AcceptedPaths, Verification
+from treeopt.decode.verdicts import AcceptedPaths, StepToVerify
 from treeopt.tree import DraftTree
 
 Law = dict[tuple[int, ...], float]
@@ -146,7 +146,7 @@ def _fill(
 def step_law(rule: Rule, tree: DraftTree, text: tuple[int, ...], p: Next, q: Next, V: int) -> Law:
     """The exact law of what one step emits behind a text."""
     drafts = all_drafts(tree, text, p, q, rule.siblings, V)
-    evidence = Verification(
+    evidence = StepToVerify(
         trees=drafts.trees, tokens=drafts.tokens, best=drafts.p.argmax(axis=2), p=drafts.p, q=drafts.q
     )
     law: Law = defaultdict(float)

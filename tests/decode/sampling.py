@@ -9,7 +9,7 @@ from scipy import stats
 from treeopt.decode.batch import TreeBatch
 from treeopt.decode.draws import RandomDraws, draw_siblings
 from treeopt.decode.rules import Rule, Siblings
-from treeopt.decode.verdicts import Verification
+from treeopt.decode.verdicts import StepToVerify
 from treeopt.tree import DraftTree
 
 
@@ -56,7 +56,7 @@ def _step(
             found = draw_siblings(laws[1, :, node], len(kids), source, replacement=replacement)
         tokens[:, list(kids)] = np.where(there[:, None], found, -1)
     best = laws[0].argmax(axis=2)
-    evidence = Verification(trees=TreeBatch.repeat(tree, m), tokens=tokens, best=best, p=laws[0], q=laws[1])
+    evidence = StepToVerify(trees=TreeBatch.repeat(tree, m), tokens=tokens, best=best, p=laws[0], q=laws[1])
     verdict = rule.judge(evidence, source)
     written = np.full((m, tree.depth + 1), -1)
     written[:, :-1] = np.where(

@@ -21,7 +21,7 @@ from treeopt.decode.drafters import FixedDrafter, LookupDrafter
 from treeopt.decode.reports import StepReport
 from treeopt.decode.rules import RULES, Rule, Siblings, rule_named
 from treeopt.decode.step import ForwardBatch, tree_step
-from treeopt.decode.verdicts import AcceptedPaths, Verification
+from treeopt.decode.verdicts import AcceptedPaths, StepToVerify
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
 
@@ -267,7 +267,7 @@ def test_mutant_keys_and_values_left_in_place(compaction: str, monkeypatch: pyte
 
 
 def test_mutant_gathering_from_the_node_itself() -> None:
-    def judge(evidence: Verification, draws: Any) -> AcceptedPaths:
+    def judge(evidence: StepToVerify, draws: Any) -> AcceptedPaths:
         trees, best = evidence.trees, evidence.best
         assert best is not None
         if not trees.children.shape[2]:

@@ -10,7 +10,7 @@ from treeopt.decode import rejection, rules
 from treeopt.decode.batch import TreeBatch
 from treeopt.decode.draws import RandomDraws
 from treeopt.decode.rules import RULES, Rule, rule_named
-from treeopt.decode.verdicts import AcceptedPaths, Verification, end_at
+from treeopt.decode.verdicts import AcceptedPaths, StepToVerify, end_at
 from treeopt.errors import UnknownNameError
 from treeopt.tree import DraftTree
 
@@ -95,8 +95,8 @@ def from_itself(trees: TreeBatch, values: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("rule", SAMPLING, ids=named)
 def test_mutant_probability_gathered_from_the_node_itself(rule: Rule) -> None:
-    def judge(evidence: Verification, draws: RandomDraws) -> AcceptedPaths:
-        shifted = Verification(
+    def judge(evidence: StepToVerify, draws: RandomDraws) -> AcceptedPaths:
+        shifted = StepToVerify(
             trees=evidence.trees,
             tokens=evidence.tokens,
             p=None if evidence.p is None else from_itself(evidence.trees, evidence.p),
@@ -110,7 +110,7 @@ def test_mutant_probability_gathered_from_the_node_itself(rule: Rule) -> None:
 
 
 def test_mutant_bonus_counted_twice() -> None:
-    def judge(evidence: Verification, draws: RandomDraws) -> AcceptedPaths:
+    def judge(evidence: StepToVerify, draws: RandomDraws) -> AcceptedPaths:
         path, token = rule_named("target-sample").judge(evidence, draws)
         doubled = np.concatenate([path[:, :1], path], axis=1)  # the root, emitted as the last bonus, comes again
         return AcceptedPaths(doubled, token)
@@ -121,7 +121,7 @@ def test_mutant_bonus_counted_twice() -> None:
 
 
 def verdict_of(name: str, tree: DraftTree, tokens: list[int], **arrays: np.ndarray) -> AcceptedPaths:
-    evidence = Verification(trees=TreeBatch.of([tree]), tokens=np.array([tokens]), **arrays)
+    evidence = StepToVerify(trees=TreeBatch.of([tree]), tokens=np.array([tokens]), **arrays)
     return rule_named(name).judge(evidence, RandomDraws(np.random.default_rng(0)))
 
 
@@ -151,7 +151,7 @@ def test_requests_with_different_trees() -> None:
     tokens = np.array([[9, 5, 6, 7, 8], [9, -1, -1, -1, -1], [9, 5, 8, 3, -1]])
     best = np.array([[5, 8, 1, 2, 3], [4, 0, 0, 0, 0], [5, 8, 3, 1, 0]])
     verdict = rule_named("greedy").judge(
-        Verification(trees=trees, tokens=tokens, best=best), RandomDraws(np.random.default_rng(0))
+        StepToVerify(trees=trees, tokens=tokens, best=best), RandomDraws(np.random.default_rng(0))
     )
     assert verdict.path.tolist() == [[0, 1, 4, -1], [0, -1, -1, -1], [0, 1, 2, 3]]
     assert verdict.token.tolist() == [3, 4, 1]

@@ -25,10 +25,12 @@ from treeopt.solve.problem import Limits, Problem
 from treeopt.solve.time_limit import TimeLimit
 from treeopt.tree import DraftTree
 
+LISTED = Problem(batches=(1, 8, 64), only_listed=True)
+
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    return make_plan(Problem(batches=(1, 8, 64)), load_inputs(Names(ranks="example")), command="treeopt search")
+    return make_plan(LISTED, load_inputs(Names(ranks="example")), command="treeopt search")
 
 
 def test_a_plan_reads_back_as_it_was_written(plan: Plan, tmp_path: Path) -> None:
@@ -47,7 +49,7 @@ def test_json_holds_the_same_document(plan: Plan, tmp_path: Path) -> None:
 
 
 def test_the_same_question_gives_the_same_bytes(plan: Plan) -> None:
-    again = make_plan(Problem(batches=(1, 8, 64)), load_inputs(Names(ranks="example")), command="treeopt search")
+    again = make_plan(LISTED, load_inputs(Names(ranks="example")), command="treeopt search")
     assert again.yaml() == plan.yaml()
 
 
@@ -92,7 +94,10 @@ def test_beyond_the_plan_the_nearest_bucket_s_tree_is_verified_everywhere(wide: 
 def wide() -> Plan:
     """A plan with several contexts, limits and a cap."""
     question = Problem(
-        batches=(1, 8, 64), time_limit=TimeLimit(max_mean_s=0.004, max_p99_s=0.005), limits=Limits(max_depth=4)
+        batches=(1, 8, 64),
+        only_listed=True,
+        time_limit=TimeLimit(max_mean_s=0.004, max_p99_s=0.005),
+        limits=Limits(max_depth=4),
     )
     return make_plan(
         question, load_inputs(Names(ranks="example", hardware="h100-sxm")), command="x", contexts=(1024, 8192, 32768)
@@ -128,7 +133,9 @@ def test_one_context_serves_every_length(plan: Plan) -> None:
 
 
 def test_each_context_is_what_a_plan_for_it_alone_says(wide: Plan) -> None:
-    question = Problem(batches=(1, 8, 64), context=1024, time_limit=wide.time_limit, limits=wide.limits)
+    question = Problem(
+        batches=(1, 8, 64), only_listed=True, context=1024, time_limit=wide.time_limit, limits=wide.limits
+    )
     alone = make_plan(question, load_inputs(Names(ranks="example", hardware="h100-sxm")), command="x")
     assert write(alone.buckets) == write(wide.at_context(1024).buckets)
 
@@ -199,8 +206,8 @@ def test_plans_of_version_1_that_contradict_themselves(old: str, new: str, messa
         ("context: {min: 1025, max: 8192}", "context: {min: 1026, max: 8192}", "contexts before end at 1024"),
         ("context: {min: 1025, max: 8192}", "context: {min: 1025, max: 1000}", "below the first"),
         (
-            "batch: {min: 1, max: 1}\n  context: {min: 1025",
-            "batch: {min: 2, max: 1}\n  context: {min: 1025",
+            "batch: {min: 1, max: 8}\n  context: {min: 1025",
+            "batch: {min: 2, max: 8}\n  context: {min: 1025",
             "batch",
         ),
         ("max_mean_s: 0.004", "max_mean_s: 0.0", "0 ms per token"),

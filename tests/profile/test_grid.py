@@ -12,7 +12,7 @@ from treeopt.cost.formats import Dtype
 from treeopt.cost.kernels.gemm import Gemm
 from treeopt.errors import InputError
 from treeopt.files.shipped import locate
-from treeopt.profile.grid import STREAM_BYTES, Reach, ceiling_points, grid
+from treeopt.profile.grid import STREAM_BYTES, GridReach, ceiling_points, grid
 from treeopt.profile.points import ATTENTION, COMPACTION, GEMM, STREAM
 from treeopt.profile.shapes import Shapes, shapes_of
 
@@ -69,7 +69,7 @@ def test_what_is_not_timed_is_said() -> None:
 
 
 def test_the_grid_stays_within_its_reach() -> None:
-    points = grid(shapes(), Dtype.FP32, Reach(max_tokens=16, max_keys=512, memory_bytes=1e8))
+    points = grid(shapes(), Dtype.FP32, GridReach(max_tokens=16, max_keys=512, memory_bytes=1e8))
     assert len(points) == len(set(points))
     by_operator = {name: [p for p in points if p.operator == name] for name in (GEMM, ATTENTION, STREAM, COMPACTION)}
     assert {p.size("tokens") for p in by_operator[GEMM]} == {1, 2, 4, 8, 12, 16}
@@ -84,7 +84,7 @@ def test_the_grid_stays_within_its_reach() -> None:
 def test_a_beginning_is_enough_for_every_fit() -> None:
     """12 rows of each kind, of three shapes or batch sizes, come within the first half of the smallest grid."""
     wanted = questions()
-    points = grid(shapes(), wanted.dtype, Reach(max_tokens=512, max_keys=8192, memory_bytes=1e9))
+    points = grid(shapes(), wanted.dtype, GridReach(max_tokens=512, max_keys=8192, memory_bytes=1e9))
     beginning = points[: len(points) // 2]
     attention = [p for p in beginning if p.operator == ATTENTION]
     assert len(attention) >= 12
@@ -94,7 +94,7 @@ def test_a_beginning_is_enough_for_every_fit() -> None:
 
 
 def test_three_batch_sizes_even_in_a_small_reach() -> None:
-    points = grid(shapes(), Dtype.FP32, Reach(max_tokens=8, max_keys=512))
+    points = grid(shapes(), Dtype.FP32, GridReach(max_tokens=8, max_keys=512))
     attention = [p for p in points if p.operator == ATTENTION]
     assert {p.size("requests") for p in attention} == {1, 2, 4}
     assert len(attention) >= 12

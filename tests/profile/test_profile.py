@@ -16,19 +16,19 @@ from treeopt.cost.hardware import save_hardware
 from treeopt.cost.kernels.gemm import Gemm
 from treeopt.errors import InputError
 from treeopt.profile.grid import ceiling_points
-from treeopt.profile.measure import Bench
-from treeopt.profile.points import COMPACTION, Point
+from treeopt.profile.measure import KernelBench
+from treeopt.profile.points import COMPACTION, KernelPoint
 from treeopt.profile.profile import compaction_price, over_floor, profile_of
 
 LAUNCH_S = 2e-6
 
 
-def true_s(point: Point) -> float:
+def true_s(point: KernelPoint) -> float:
     factor = 3.0 if point.operator == COMPACTION else 1.0
     return LAUNCH_S + factor * point.floor_s(CEILINGS)
 
 
-def filled(path: Path, count: int | None = None) -> Bench:
+def filled(path: Path, count: int | None = None) -> KernelBench:
     found = bench(path, max_tokens=64)
     ceilings = ceiling_points(Dtype.FP32, device="cpu", memory_bytes=found.device.input_bytes)
     for point in (*ceilings, *found.points[:count]):

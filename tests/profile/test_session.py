@@ -17,7 +17,7 @@ from toy_device import CEILINGS, at
 
 from treeopt.cost.formats import Dtype
 from treeopt.profile.child import Child
-from treeopt.profile.points import Point, stream
+from treeopt.profile.points import KernelPoint, stream
 from treeopt.profile.rows import RowFile, Timed
 from treeopt.profile.session import Failed, expected_s, schedule, timed
 from treeopt.profile.workload import WrongResultError
@@ -63,7 +63,7 @@ class OutOfMemoryError(RuntimeError):
 
 
 def test_a_point_that_fails_is_told_and_left_out() -> None:
-    def time_point(point: Point) -> Timed:
+    def time_point(point: KernelPoint) -> Timed:
         if point == POINTS[2]:
             raise OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB")
         if point == POINTS[4]:
@@ -78,7 +78,7 @@ def test_a_point_that_fails_is_told_and_left_out() -> None:
     }
 
 
-def dies(point: Point) -> Timed:
+def dies(point: KernelPoint) -> Timed:
     """What happens depends on the point: two die, one raises, one never ends."""
     how = {POINTS[1]: signal.SIGKILL, POINTS[3]: signal.SIGSEGV}.get(point)
     if how is not None:
@@ -111,7 +111,9 @@ FAILURES = st.dictionaries(st.sampled_from(POINTS), st.sampled_from(["memory", "
 
 @settings(max_examples=200)
 @given(FAILURES, st.data())
-def test_no_row_is_lost_and_resumed_runs_equal_unbroken_ones(kinds: dict[Point, str], data: st.DataObject) -> None:
+def test_no_row_is_lost_and_resumed_runs_equal_unbroken_ones(
+    kinds: dict[KernelPoint, str], data: st.DataObject
+) -> None:
     """Points fail at random, the run is killed between any two points or within a line, and goes on."""
     errors: dict[str, Exception] = {
         "memory": OutOfMemoryError("CUDA out of memory."),
@@ -120,7 +122,7 @@ def test_no_row_is_lost_and_resumed_runs_equal_unbroken_ones(kinds: dict[Point, 
         "wrong": WrongResultError("off by 0.2", hint="report it"),
     }
 
-    def time_point(point: Point) -> Timed:
+    def time_point(point: KernelPoint) -> Timed:
         if point in kinds:
             raise errors[kinds[point]]
         return at(point, 1e-3 * (1 + POINTS.index(point)))

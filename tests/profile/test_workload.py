@@ -24,16 +24,16 @@ from treeopt.profile.attention import (  # noqa: E402
     step_mask,
 )
 from treeopt.profile.compaction import _by_kernel, _by_slots  # noqa: E402
-from treeopt.profile.points import Point, compaction, gemm, stream, tree_attention  # noqa: E402
-from treeopt.profile.pool import Pool  # noqa: E402
+from treeopt.profile.points import KernelPoint, compaction, gemm, stream, tree_attention  # noqa: E402
+from treeopt.profile.pool import TensorPool  # noqa: E402
 from treeopt.profile.session import checked_and_timed  # noqa: E402
 from treeopt.profile.timer import Timing  # noqa: E402
-from treeopt.profile.workload import Checked, Workload, WrongResultError, workload  # noqa: E402
+from treeopt.profile.workload import CheckedCall, Workload, WrongResultError, workload  # noqa: E402
 
 DTYPES = (Dtype.FP32, Dtype.BF16, Dtype.FP16)
 
 
-def points(dtype: Dtype) -> list[Point]:
+def points(dtype: Dtype) -> list[KernelPoint]:
     return [
         gemm(1, Gemm(300, 200), dtype),
         gemm(300, Gemm(200, 1000), dtype),
@@ -46,16 +46,16 @@ def points(dtype: Dtype) -> list[Point]:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_results_are_right_and_inputs_rotate(dtype: Dtype) -> None:
-    pool = Pool(dtype=dtype, device="cpu")
+    pool = TensorPool(dtype=dtype, device="cpu")
     for point in points(dtype):
         work = workload(point, pool, cold=4 * point.traffic_bytes)
         assert len(work.calls) == (4 if point.operator == "compaction" else 5)
         assert work.error(point) <= 4 * torch.finfo(pool.dtype).eps + 1e-4
 
 
-def broken(point: Point, name: str) -> Workload:
+def broken(point: KernelPoint, name: str) -> Workload:
     """The point's workload with a result that is wrong in one way."""
-    work = workload(point, Pool(dtype=point.dtype, device="cpu"), cold=0)
+    work = workload(point, TensorPool(dtype=point.dtype, device="cpu"), cold=0)
     result, exact = work.check()
     result = result.clone()
     if name == "one value is off by a hundredth of the largest":
@@ -64,7 +64,7 @@ def broken(point: Point, name: str) -> Workload:
         result.view(-1)[-1] = torch.nan
     else:
         result = result.roll(1, dims=0)
-    return replace(work, check=lambda: Checked(result, exact), check_small=None)
+    return replace(work, check=lambda: CheckedCall(result, exact), check_small=None)
 
 
 @pytest.mark.parametrize(
@@ -86,12 +86,12 @@ def test_a_mask_that_hides_a_key_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
     from treeopt.profile import attention
 
     point = tree_attention(1, 7, 40, HEADS, Dtype.FP32)
-    work = workload(point, Pool(dtype=Dtype.FP32, device="cpu"), cold=0)
+    work = workload(point, TensorPool(dtype=Dtype.FP32, device="cpu"), cold=0)
     causal = torch.ones(7, 40).tril(33).bool()
     monkeypatch.setattr(attention, "step_mask", lambda *sizes: causal)
-    other = workload(point, Pool(dtype=Dtype.FP32, device="cpu"), cold=0)
+    other = workload(point, TensorPool(dtype=Dtype.FP32, device="cpu"), cold=0)
     with pytest.raises(WrongResultError):
-        replace(work, check=lambda: Checked(other.calls[0]()[:, :, [0, 3, 6]], work.check().exact)).error(point)
+        replace(work, check=lambda: CheckedCall(other.calls[0]()[:, :, [0, 3, 6]], work.check().exact)).error(point)
 
 
 def test_the_mask_of_seven_nodes_by_hand() -> None:
@@ -121,7 +121,7 @@ def test_the_kernel_and_torch_agree(nodes: int) -> None:
     shape = GroupedAttention(heads=4, kv_heads=2, head_dim=64)
     point = tree_attention(2, nodes, 70 + nodes, shape, Dtype.FP32)
     for make in (kernel_workload, masked_workload):
-        assert make(sizes, Pool(dtype=Dtype.FP32, device="cpu"), 2).error(point) < 1e-4
+        assert make(sizes, TensorPool(dtype=Dtype.FP32, device="cpu"), 2).error(point) < 1e-4
 
 
 def test_heads_that_the_kernel_knows() -> None:
@@ -141,7 +141,7 @@ def test_both_ways_to_compact_move_the_same_rows() -> None:
 
 
 def test_tensors_of_a_pool_do_not_overlap() -> None:
-    pool = Pool(dtype=Dtype.FP32, device="cpu", seed=3)
+    pool = TensorPool(dtype=Dtype.FP32, device="cpu", seed=3)
     pool.reserve((3, 5), (7,), sets=2)
     taken = [pool.take(3, 5), pool.take(7), pool.take(3, 5), pool.take(7)]
     spans = sorted((t.data_ptr(), t.data_ptr() + 4 * t.numel()) for t in taken)
@@ -157,7 +157,7 @@ def test_a_missing_node_shows_in_bf16_at_a_long_prefix(monkeypatch: pytest.Monke
 
     dtype = Dtype.BF16
     point = tree_attention(1, 4, 4004, HEADS, dtype)
-    work = workload(point, Pool(dtype=dtype, device="cpu"), cold=0)
+    work = workload(point, TensorPool(dtype=dtype, device="cpu"), cold=0)
     real = attention.step_mask
 
     def blind(torch: object, nodes: int, prefix: int) -> torch.Tensor:  # type: ignore[name-defined]
@@ -166,9 +166,11 @@ def test_a_missing_node_shows_in_bf16_at_a_long_prefix(monkeypatch: pytest.Monke
         return mask
 
     monkeypatch.setattr(attention, "step_mask", blind)
-    wrong = workload(point, Pool(dtype=dtype, device="cpu"), cold=0)
+    wrong = workload(point, TensorPool(dtype=dtype, device="cpu"), cold=0)
     for name in ("check", "check_small"):
-        mixed = replace(work, **{name: lambda n=name: Checked(getattr(wrong, n)().result, getattr(work, n)().exact)})
+        mixed = replace(
+            work, **{name: lambda n=name: CheckedCall(getattr(wrong, n)().result, getattr(work, n)().exact)}
+        )
         if name == "check":
             mixed.error(point)
         else:
@@ -183,8 +185,8 @@ def test_requests_behind_the_first_are_checked(monkeypatch: pytest.MonkeyPatch, 
 
     sizes = AttentionSizes(requests=3, nodes=7, prefix=70, heads=4, kv_heads=2, head_dim=64)
     point = tree_attention(3, 7, 77, GroupedAttention(heads=4, kv_heads=2, head_dim=64), Dtype.FP32)
-    assert kernel_workload(sizes, Pool(dtype=Dtype.FP32, device="cpu"), 1).error(point) < 1e-4
+    assert kernel_workload(sizes, TensorPool(dtype=Dtype.FP32, device="cpu"), 1).error(point) < 1e-4
     line = "    if tile * BLOCK_M >= num_nodes * GROUP_SIZE:\n"
     plant("_attention_triton", line, line.replace(">=", ">= (request == 0) *"), tmp_path, monkeypatch)
     with pytest.raises(WrongResultError):
-        kernel_workload(sizes, Pool(dtype=Dtype.FP32, device="cpu"), 1).error(point)
+        kernel_workload(sizes, TensorPool(dtype=Dtype.FP32, device="cpu"), 1).error(point)

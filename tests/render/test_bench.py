@@ -9,7 +9,7 @@ from treeopt.bench.result import BenchCell, BenchResult, Promise, Residual
 from treeopt.bench.runs import Method
 from treeopt.planner.compare import Comparison
 from treeopt.render.bench import cell_table, promise_lines, residual_table
-from treeopt.solve.search import Priced
+from treeopt.solve.price import option
 from treeopt.tree import DraftTree
 
 
@@ -19,9 +19,7 @@ def about(value: float, *, known: bool) -> Estimate:
 
 
 def cell(name: str, tree: DraftTree, *, known: bool) -> BenchCell:
-    predicted = Priced(
-        nodes=len(tree), depth=tree.depth, expected_tokens=1.85, step_time_s=0.12345, tokens_per_s=12345.0
-    )
+    predicted = option(tree, 1.85, 0.12345, 128)
     residual = Residual(
         acceptance=Estimate(value=-0.0123, low=-1.025, high=0.0456) if known else Estimate(value=-0.0123),
         cost=about(-1.1234, known=known),

@@ -9,8 +9,8 @@ from shared import SHARED, needs_shared
 
 from treeopt.acceptance.table import DepthRankModel
 from treeopt.errors import SearchError
-from treeopt.solve.best_trees import Family, best_families
-from treeopt.solve.children_cap import capped_families
+from treeopt.solve.best_trees import BestTrees, best_trees
+from treeopt.solve.children_cap import capped_trees
 from treeopt.solve.problem import Limits
 
 SIZES = [(2, 3, 6), (3, 2, 7), (2, 4, 6), (3, 3, 5), (4, 2, 5)]  # K, D, N
@@ -28,7 +28,7 @@ def brute_force(model: TableModel, max_nodes: int, max_children: int | None) -> 
     return best
 
 
-def check_against_brute_force(model: TableModel, families: list[Family], max_nodes: int, cap: int | None) -> None:
+def check_against_brute_force(model: TableModel, families: list[BestTrees], max_nodes: int, cap: int | None) -> None:
     for (depth, nodes), tokens in brute_force(model, max_nodes, cap).items():
         family = families[min(depth, len(families)) - 1]  # deeper caps than any best tree needs are left out
         assert family.expected_tokens[nodes - 1] == pytest.approx(tokens, abs=1e-12)
@@ -46,7 +46,7 @@ def check_against_brute_force(model: TableModel, families: list[Family], max_nod
 def test_best_first_equals_brute_force(make, seed: int) -> None:  # type: ignore[no-untyped-def]
     K, D, N = SIZES[seed % len(SIZES)]
     model = make(np.random.default_rng(seed), D, K)
-    check_against_brute_force(model, best_families(model, Limits(max_nodes=N)), N, None)
+    check_against_brute_force(model, best_trees(model, Limits(max_nodes=N)), N, None)
 
 
 @pytest.mark.parametrize("cap", [1, 2])
@@ -54,7 +54,7 @@ def test_best_first_equals_brute_force(make, seed: int) -> None:  # type: ignore
 def test_children_cap_under_product_form_equals_brute_force(seed: int, cap: int) -> None:
     K, D, N = SIZES[seed % len(SIZES)]
     model = random_product_model(np.random.default_rng(seed), D, K)
-    check_against_brute_force(model, best_families(model, Limits(max_nodes=N, max_children=cap)), N, cap)
+    check_against_brute_force(model, best_trees(model, Limits(max_nodes=N, max_children=cap)), N, cap)
 
 
 @pytest.mark.parametrize("cap", [1, 2, 3])
@@ -62,7 +62,7 @@ def test_children_cap_under_product_form_equals_brute_force(seed: int, cap: int)
 def test_children_cap_under_path_dependent_f_equals_brute_force(seed: int, cap: int) -> None:
     K, D, N = SIZES[seed % len(SIZES)]
     model = random_path_model(np.random.default_rng(seed), D, K)
-    check_against_brute_force(model, capped_families(model, Limits(max_nodes=N, max_children=cap)), N, cap)
+    check_against_brute_force(model, capped_trees(model, Limits(max_nodes=N, max_children=cap)), N, cap)
 
 
 def test_children_cap_where_best_first_is_wrong() -> None:
@@ -70,8 +70,8 @@ def test_children_cap_where_best_first_is_wrong() -> None:
     rows = {(): [0.5, 0.45], (0,): [0.02, 0.0], (1,): [0.44 / 0.45, 0.0]}
     model = TableModel(2, 2, lambda path: np.array(rows[path]))
     limits = Limits(max_nodes=3, max_children=1)
-    assert capped_families(model, limits)[1].tree(3).paths == ((1,), (1, 0))
-    assert capped_families(model, limits)[1].expected_tokens[2] == pytest.approx(1.89)
+    assert capped_trees(model, limits)[1].tree(3).paths == ((1,), (1, 0))
+    assert capped_trees(model, limits)[1].expected_tokens[2] == pytest.approx(1.89)
 
 
 def test_width_cap_under_product_form_equals_brute_force() -> None:
@@ -84,7 +84,7 @@ def test_width_cap_under_product_form_equals_brute_force() -> None:
                 parents = {path[:-1] for path in tree}
                 if all(sum(len(p) == d for p in parents) <= width for d in range(D)):
                     best[len(tree)] = max(best.get(len(tree), 0.0), 1.0 + sum(model.f(p) for p in tree))
-            found = best_families(model, Limits(max_nodes=N), max_width=width)[-1].expected_tokens
+            found = best_trees(model, Limits(max_nodes=N), max_width=width)[-1].expected_tokens
             assert found.tolist() == pytest.approx([best[n] for n in sorted(best)], abs=1e-12)
 
 
@@ -103,13 +103,13 @@ def test_width_caps_break_best_first_when_f_depends_on_the_path() -> None:
         if all(sum(len(p) == d for p in parents) <= 1 for d in range(4)):
             best = max(best, 1.0 + sum(f.get(p, 0.0) for p in tree))
     assert best == pytest.approx(3.24)
-    narrow = best_families(model, Limits(max_nodes=6), max_width=1)[-1]
+    narrow = best_trees(model, Limits(max_nodes=6), max_width=1)[-1]
     assert narrow.expected_tokens[-1] == pytest.approx(2.41)  # a lower bound, as its docstring says
-    assert best_families(model, Limits(max_nodes=6))[-1].expected_tokens[-1] == pytest.approx(3.28)  # no width cap
+    assert best_trees(model, Limits(max_nodes=6))[-1].expected_tokens[-1] == pytest.approx(3.28)  # no width cap
 
 
 def test_seed_figures() -> None:
-    families = best_families(DepthRankModel(np.tile([0.7, 0.15], (16, 1))), Limits(max_nodes=64))
+    families = best_trees(DepthRankModel(np.tile([0.7, 0.15], (16, 1))), Limits(max_nodes=64))
     assert families[3].expected_tokens[9] == pytest.approx(3.2801, abs=5e-5)
     assert families[-1].expected_tokens[9] == pytest.approx(3.419, abs=5e-4)
     nine = ((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 0, 0, 0))
@@ -118,7 +118,7 @@ def test_seed_figures() -> None:
 
 def test_max_ranks_and_depth_caps() -> None:
     model = DepthRankModel(np.tile([0.4, 0.3, 0.2], (5, 1)))
-    families = best_families(model, Limits(max_nodes=30, max_depth=2, max_ranks=2))
+    families = best_trees(model, Limits(max_nodes=30, max_depth=2, max_ranks=2))
     assert len(families) == 2
     tree = families[1].tree(7)
     assert tree.depth == 2
@@ -126,9 +126,13 @@ def test_max_ranks_and_depth_caps() -> None:
     assert len(families[1].expected_tokens) == 7  # the full binary tree of depth 2
 
 
-def test_nodes_that_are_never_accepted_never_join() -> None:
+def test_nodes_that_are_never_accepted_come_last_and_the_shallowest_first() -> None:
     model = DepthRankModel(np.array([[0.5, 0.0], [0.0, 0.0]]))
-    assert [len(f.expected_tokens) for f in best_families(model, Limits(max_nodes=9))] == [2]
+    one, two = best_trees(model, Limits(max_nodes=9))
+    assert one.expected_tokens.tolist() == [1.0, 1.5, 1.5]
+    assert two.expected_tokens.tolist() == [1.0, *[1.5] * 6]
+    assert two.tree(3).paths == ((0,), (1,))
+    assert two.tree(7).paths == ((0,), (1,), (0, 0), (0, 1), (1, 0), (1, 1))
 
 
 @pytest.mark.parametrize("limits", [{"max_nodes": 0}, {"max_depth": -1}, {"max_children": 0}, {"max_ranks": 0}])
@@ -140,12 +144,31 @@ def test_limits_that_leave_no_tree(limits: dict[str, int]) -> None:
 def test_a_knapsack_that_is_cut_short_carries_a_true_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     model = random_path_model(np.random.default_rng(3), 4, 3)
     limits = Limits(max_nodes=7, max_children=2)
-    exact = capped_families(model, limits)[-1].expected_tokens
+    exact = capped_trees(model, limits)[-1].expected_tokens
+    monkeypatch.setattr("treeopt.solve.children_cap._FEW", 5)
     monkeypatch.setattr("treeopt.solve.best_trees.MAX_CANDIDATES", 12)
-    cut = capped_families(model, limits)[-1]
+    cut = capped_trees(model, limits)[-1]
     size = len(cut.expected_tokens)
     assert (cut.upper_tokens >= exact[:size] - 1e-12).all()
     assert (cut.expected_tokens <= exact[:size] + 1e-12).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("cap", [1, 2, 3])
+def test_candidates_by_a_threshold_give_the_same_trees_or_a_true_bound(
+    seed: int, cap: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = random_path_model(np.random.default_rng(seed), 4, 4)
+    limits = Limits(max_nodes=12, max_children=cap)
+    monkeypatch.setattr("treeopt.solve.children_cap._FEW", 500)
+    everything = capped_trees(model, limits)
+    monkeypatch.setattr("treeopt.solve.children_cap._FEW", 5)
+    for exact, found in zip(everything, capped_trees(model, limits), strict=True):
+        certain = found.upper_tokens == found.expected_tokens
+        assert found.expected_tokens[certain] == pytest.approx(exact.expected_tokens[certain], abs=1e-12)
+        assert (found.upper_tokens >= exact.expected_tokens - 1e-12).all()
+        assert (found.expected_tokens <= exact.expected_tokens + 1e-12).all()
+        assert certain.mean() > 0.7
 
 
 @needs_shared
@@ -156,7 +179,7 @@ def test_published_acceptance_vector_reproduces_the_published_table() -> None:
         return [r for r in csv.reader((folder / name).read_text().splitlines()) if not r[0].startswith("#")][1:]
 
     vector = np.array([float(r[1]) for r in rows("sequoia_acceptance_vector_demo.csv")[1:33]])
-    families = best_families(DepthRankModel(np.tile(vector, (16, 1))), Limits(max_nodes=128))
+    families = best_trees(DepthRankModel(np.tile(vector, (16, 1))), Limits(max_nodes=128))
     for D, N, _, isotonic in rows("sequoia_demo_expected_length_table.csv"):
         tokens = families[min(int(D), len(families)) - 1].expected_tokens
         assert tokens[min(int(N), len(tokens)) - 1] == pytest.approx(float(isotonic), abs=1e-3)

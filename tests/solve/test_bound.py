@@ -11,9 +11,9 @@ from oracles import TableModel, all_trees, random_path_model, random_product_mod
 
 from treeopt.acceptance.model import expected_tokens, path_probabilities
 from treeopt.acceptance.table import DepthRankModel
-from treeopt.solve.best_trees import best_families
-from treeopt.solve.bound import WIDTHS, Ideal, narrowest, split_by_width
-from treeopt.solve.candidates import Sizes
+from treeopt.solve.best_trees import best_trees
+from treeopt.solve.bound import Ideal, narrowest, split_by_width
+from treeopt.solve.candidates import WIDTHS, Sizes
 from treeopt.solve.problem import Limits, Point
 from treeopt.tree import DraftTree
 
@@ -39,7 +39,7 @@ def trees() -> Iterator[DraftTree]:
 
 
 def sizes_of(model: TableModel) -> Sizes:
-    families = best_families(model, Limits(max_nodes=NODES))
+    families = best_trees(model, Limits(max_nodes=NODES))
     return Sizes.of(families, depth=DEPTH, levels=DEPTH, most={})
 
 
@@ -57,7 +57,7 @@ def test_every_tree_is_bounded_by_its_size_and_width(seed: int) -> None:
     """Deep narrow trees too, of sizes at which the best tree of that depth cap is a shallower one."""
     rng = np.random.default_rng(seed)
     model, cost = random_product_model(rng, DEPTH, RANKS), level_cost(rng)
-    by_width = [best_families(model, Limits(max_nodes=NODES), max_width=w) for w in WIDTHS]
+    by_width = [best_trees(model, Limits(max_nodes=NODES), max_width=w) for w in WIDTHS]
     ideals = list(split_by_width(sizes_of(model), by_width, cost, POINT))
     assert all(bounded(tree, model, cost, ideals) for tree in trees())
 
@@ -65,7 +65,7 @@ def test_every_tree_is_bounded_by_its_size_and_width(seed: int) -> None:
 def test_sizes_are_all_nodes_and_depths_with_the_best_tree_that_is_at_most_as_deep() -> None:
     # guesses fall so fast that the best tree of 4 nodes is 1 deep under every cap
     model = DepthRankModel(np.array([[0.5, 0.3, 0.2], [0.1, 0.05, 0.0]]))
-    families = best_families(model, Limits(max_nodes=4))
+    families = best_trees(model, Limits(max_nodes=4))
     sizes = Sizes.of(families, depth=2, levels=2, most={(3, 2): 1.55})
     found = dict(zip(zip(sizes.nodes.tolist(), sizes.depth.tolist(), strict=True), sizes.tokens, strict=True))
     assert found == pytest.approx({(2, 1): 1.5, (3, 1): 1.8, (4, 1): 2.0, (3, 2): 1.55, (4, 2): 2.0})

@@ -11,6 +11,7 @@ from costs import FakeCost, staircase
 from engines.builder import dynamic_paths
 from oracles import TableModel, all_trees, random_path_model, random_product_model
 from solve.test_search import found
+from traffics import traffic_of
 
 from treeopt.draft_family import (
     OPENVINO,
@@ -27,9 +28,9 @@ from treeopt.draft_family import (
     is_uniform,
 )
 from treeopt.errors import SearchError
+from treeopt.solve.bucket import Bucket
 from treeopt.solve.buckets import Sharing
 from treeopt.solve.problem import TIE, Limits, Objective, Problem
-from treeopt.solve.result import Choice
 from treeopt.solve.search import search
 from treeopt.tree import DraftTree
 
@@ -60,18 +61,18 @@ def searched(seed: int, make: Make, shape: DraftFamily, *, off: bool = False, wi
     if isinstance(shape, Chains):
         shape = Chains(may_be_off=off)
     question = Problem(batches=(3,), limits=Limits(max_nodes=N), family=shape, may_be_off=off)
-    (choice,) = search(question, model, cost)
+    (choice,) = search(question, traffic_of(model), cost)
     return model, cost, N, choice
 
 
-def check(choice: Choice, best: float, *, exact: bool = True) -> None:
+def check(choice: Bucket, best: float, *, exact: bool = True) -> None:
     """The best of all is found (the choice may be a smaller one within the tie), or the gap says how far off it is."""
     if exact:
-        assert choice.gap == 0.0
+        assert choice.optimality.gap == 0.0
         assert found(choice) == pytest.approx(best, rel=1e-12)
     assert found(choice) <= best * (1 + 1e-12)
-    assert best <= found(choice) * (1.0 + choice.gap) * (1 + 1e-9)
-    assert choice.best.tokens_per_s >= found(choice) * (1 - TIE) - 1e-12
+    assert best <= found(choice) * (1.0 + choice.optimality.gap) * (1 + 1e-9)
+    assert choice.tokens_per_s.value >= found(choice) * (1 - TIE) - 1e-12
 
 
 @both_laws
@@ -129,7 +130,7 @@ def test_a_children_cap_leaves_no_rank_gaps(product_form: bool, children: int, s
     rng = np.random.default_rng(seed)
     model, cost = sorted_model(product_form)(rng, 3, 3), FakeCost(table=staircase(rng, 4, 7), pass_s=0.02)
     limits, caps = StaticTrees(rank_gaps=False), Limits(max_nodes=6, max_children=children)
-    (choice,) = search(Problem(batches=(3,), limits=caps, family=StaticTrees(rank_gaps=False)), model, cost)
+    (choice,) = search(Problem(batches=(3,), limits=caps, family=StaticTrees(rank_gaps=False)), traffic_of(model), cost)
     fits = (
         DraftTree(tuple(paths)) for paths in all_trees(3, 3, 6, max_children=children) if _loads(limits, tuple(paths))
     )
@@ -151,7 +152,9 @@ def test_path_lists_within_ranks_and_depth(product_form: bool, shape: StaticTree
     cost = FakeCost(table=staircase(rng, 4, 7), pass_s=0.05)
     limits = StaticTrees(max_ranks=2, max_depth=2, min_depth=shape.min_depth, rank_gaps=shape.rank_gaps)
     caps = Limits(max_nodes=6, max_ranks=2, max_depth=2)
-    (choice,) = search(Problem(batches=(3,), limits=caps, family=shape, may_be_off=not shape.min_depth), model, cost)
+    (choice,) = search(
+        Problem(batches=(3,), limits=caps, family=shape, may_be_off=not shape.min_depth), traffic_of(model), cost
+    )
     fits = trees_of(model, 6, lambda tree: limits.refusal(tree) is None)
     check(choice, max(value(tree, model, cost, 3) for tree in fits))
     assert limits.refusal(choice.tree) is None
@@ -227,8 +230,8 @@ def test_chain_schedules_lose_the_least_at_worst(longest_first: bool, trees: int
         if 1 + sum(a != b for a, b in pairwise(s)) <= trees and (not longest_first or s[0] == max(s))
     ]
     best = min(max(losses[i, k - 1] for i, k in enumerate(s)) for s in fits)
-    choices = search(question, model, cost)
-    depths = [choice.tree.depth for choice in choices for b in batches if choice.batch_min <= b <= choice.batch_max]
+    choices = search(question, traffic_of(model), cost)
+    depths = [choice.tree.depth for choice in choices for b in batches if choice.batch.min <= b <= choice.batch.max]
     assert max(losses[i, k - 1] for i, k in enumerate(depths)) <= best + TIE
     assert len(choices) <= trees
     assert not longest_first or depths[0] == max(depths)
@@ -239,12 +242,14 @@ def test_nothing_left_to_draft_is_said() -> None:
     cost = FakeCost(table=np.ones((9, 9)))
     question = Problem(batches=(8,), family=Chains(), budget_tokens=8)
     with pytest.raises(SearchError, match="nothing to draft at batch 8"):
-        search(question, model, cost)
+        search(question, traffic_of(model), cost)
     two_levels = Problem(batches=(1,), family=StaticTrees(min_depth=2), may_be_off=False, limits=Limits(max_nodes=2))
     with pytest.raises(SearchError, match="nothing to draft"):
-        search(two_levels, model, cost)
+        search(two_levels, traffic_of(model), cost)
     with pytest.raises(SearchError, match="leave no dynamic tree"):
-        search(Problem(batches=(1,), family=DynamicTrees(rule=SGLANG), limits=Limits(max_nodes=1)), model, cost)
+        search(
+            Problem(batches=(1,), family=DynamicTrees(rule=SGLANG), limits=Limits(max_nodes=1)), traffic_of(model), cost
+        )
 
 
 def test_length_fills_the_budget_within_the_shape() -> None:
@@ -252,5 +257,5 @@ def test_length_fills_the_budget_within_the_shape() -> None:
     cost = FakeCost(table=np.ones((9, 70)))
     for shape in (Chains(), UniformTrees(), DynamicTrees(rule=SGLANG)):
         question = Problem(batches=(8,), family=shape, may_be_off=False, budget_tokens=40, objective=Objective.LENGTH)
-        (choice,) = search(question, model, cost)
-        assert 1 < choice.best.nodes <= 5
+        (choice,) = search(question, traffic_of(model), cost)
+        assert 1 < choice.nodes <= 5

@@ -19,9 +19,8 @@ Ties of confidence go to the lower number in the engine's numbering (to the true
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -29,11 +28,12 @@ import numpy.typing as npt
 
 from treeopt.acceptance.dynamic_tree import DynamicTreeCaps
 from treeopt.acceptance.errors import EvidenceError
-from treeopt.acceptance.replay import Replay, replay_accepted
+from treeopt.acceptance.replay import Replay, replay, replay_accepted
 from treeopt.acceptance.trace import Trace
 from treeopt.arrays import FloatArray, IntArray
-from treeopt.draft_family import DynamicTree
+from treeopt.draft_family import MAX_TOPK, DynamicTree, pool_size
 from treeopt.errors import InputError
+from treeopt.tree import DraftTree
 
 _CHUNK_CELLS: Final = 1 << 22
 _NEVER: Final = np.iinfo(np.int32).max
@@ -58,34 +58,41 @@ _BELOW: Final = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TraceValues:
-    """E of every dynamic on a trace, positions weighted by `weight [T]` (None: all that are recorded to depth D alike).
+    """E of every dynamic tree on a trace, positions weighted by `weight [T]` (None: all recorded to depth D alike).
 
-    Raises:
-        EvidenceError: the trace has no `topk_prob`.
+    `limits` are what the trace reaches; see `TraceValues.of`.
     """
 
     trace: Trace
     limits: DynamicTreeCaps
     assumption: Assumption = Assumption.ESTIMATE
     weight: FloatArray | None = None
+    _tables: dict[int, list[Places]] = field(default_factory=dict, repr=False)
+    """By k: one pass over the trace serves all S and N, and all weights."""
 
-    def __post_init__(self) -> None:
-        if self.trace.topk_prob is None:
+    @classmethod
+    def of(cls, trace: Trace, limits: DynamicTreeCaps, *, assumption: Assumption = Assumption.ESTIMATE) -> TraceValues:
+        """The values within limits, no deeper and no wider than the trace records confidence.
+
+        Raises:
+            EvidenceError: the trace has no `topk_prob`.
+        """
+        if trace.topk_prob is None:
             raise EvidenceError(
                 "the trace has no 'topk_prob' [T, D, K]",
                 keys=("topk_prob",),
                 hint="record the drafter's probabilities of its best guesses to value a dynamic tree",
             )
-        within = self.limits.within(depth=self.trace.depth, ranks=self.trace.topk_prob.shape[2])
-        object.__setattr__(self, "limits", within)
+        within = limits.within(depth=trace.depth, ranks=trace.topk_prob.shape[2])
+        return cls(trace=trace, limits=within, assumption=assumption)
 
     @property
     def basis(self) -> str:
-        """See `TripleValues`."""
+        """What the values rest on, in a few words for a report."""
         return f"from recorded confidence; below wrong guesses the drafter is taken to be {_BELOW[self.assumption]}"
 
     def tokens(self, steps: int, topk: int) -> FloatArray:
-        """`[limits.nodes + 1]` E by N (see `TripleValues`)."""
+        """`[limits.num_draft_tokens + 1]` E by N (see `DynamicTreeValues`)."""
         weight = self.trace.complete.astype(np.float64) if self.weight is None else self.weight
         size = self.limits.num_draft_tokens + 1
         tokens = np.concatenate([[0.0], np.ones(size - 1)])
@@ -94,20 +101,18 @@ class TraceValues:
             tokens += np.cumsum(by_size) / weight.sum()
         return tokens
 
-    def accepted(self, dynamic: DynamicTree) -> IntArray:
-        """`[T]` true tokens that the dynamic's tree holds."""
-        needed = self._needed(dynamic.topk)[dynamic.num_steps - 1]
-        return np.asarray((needed <= dynamic.num_draft_tokens).sum(axis=1), dtype=np.int64)
+    def accepted(self, draft: DynamicTree) -> IntArray:
+        """`[T]` true tokens that the tree holds at each position."""
+        needed = self._needed(draft.topk)[draft.num_steps - 1]
+        return np.asarray((needed <= draft.num_draft_tokens).sum(axis=1), dtype=np.int64)
 
-    def replay(self, dynamic: DynamicTree) -> Replay:
-        """What a decoder gets from the dynamic: drafts start where the last one ended."""
-        return replay_accepted(self.trace, self.accepted(dynamic))
+    def replay(self, draft: DynamicTree) -> Replay:
+        """What a decoder gets: drafts start where the last one ended."""
+        return replay_accepted(self.trace, self.accepted(draft))
 
     def weighted(self, weight: FloatArray | IntArray) -> TraceValues:
         """The same with positions weighted by `[T]`."""
-        moved = replace(self, weight=weight.astype(np.float64))
-        moved._tables.update(self._tables)
-        return moved
+        return replace(self, weight=weight.astype(np.float64))
 
     def _needed(self, topk: int) -> list[Places]:
         if not 1 <= topk <= self.limits.topk:
@@ -116,10 +121,51 @@ class TraceValues:
             self._tables[topk] = _needed(self.trace, self.limits.num_steps, topk, self.assumption)
         return self._tables[topk]
 
-    # One pass over the trace serves all S and N of a k, and all weights.
-    @cached_property
-    def _tables(self) -> dict[int, list[Places]]:
-        return {}
+
+@dataclass(frozen=True, kw_only=True)
+class DynamicGain:
+    """A static tree's replay beside the two answers for a dynamic tree of as many nodes (see the module)."""
+
+    nodes: int
+    static: Replay
+    estimate: Replay
+    upper: Replay
+
+    @property
+    def gain(self) -> float:
+        """Tokens per step of the estimate over those of the static tree, minus 1: 2.2 over 2.0 gains 0.1."""
+        return self.estimate.tokens_per_step / self.static.tokens_per_step - 1.0
+
+    @property
+    def gain_upper(self) -> float:
+        """The same of the upper answer, over all positions: in a replay, accepting more can lead to harder starts."""
+        return self.upper.all_position_tokens / self.static.all_position_tokens - 1.0
+
+
+def dynamic_gain(trace: Trace, tree: DraftTree) -> DynamicGain:
+    """What the dynamic tree of as many nodes would gain over a tree, as deep and wide as the trace records confidence.
+
+    Raises:
+        EvidenceError: the trace has no `topk_prob`.
+        InputError: it cannot be replayed with the tree.
+    """
+    nodes = max(len(tree), 2)
+    values = {
+        end: TraceValues.of(
+            trace, DynamicTreeCaps(num_steps=trace.depth, topk=MAX_TOPK, num_draft_tokens=nodes), assumption=end
+        )
+        for end in (Assumption.ESTIMATE, Assumption.UPPER)
+    }
+    limits = values[Assumption.ESTIMATE].limits
+    steps, topk = limits.num_steps, limits.topk
+    widest = DynamicTree(steps, topk, min(nodes, pool_size(steps, topk) + 1))
+    replays = {end: found.replay(widest) for end, found in values.items()}
+    static = replay(trace, tree)
+    if len(tree) == 1:
+        return DynamicGain(nodes=1, static=static, estimate=static, upper=static)
+    return DynamicGain(
+        nodes=len(tree), static=static, estimate=replays[Assumption.ESTIMATE], upper=replays[Assumption.UPPER]
+    )
 
 
 def _needed(trace: Trace, steps: int, topk: int, assumption: Assumption) -> list[Places]:

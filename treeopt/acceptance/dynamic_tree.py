@@ -105,7 +105,7 @@ class ValuedModel(ModelOver):
     confidence: PathModel
 
 
-class Pool(NamedTuple):
+class NodePool(NamedTuple):
     """All candidates in the engine's numbering: `[n, S]` rank paths (-1 behind their end), `[n]` confidence and f."""
 
     paths: IntArray
@@ -118,7 +118,7 @@ class Pool(NamedTuple):
         return np.argsort(-self.confidence, kind="stable")
 
 
-def candidates(draft: PathModel, *, steps: int, topk: int, accept: PathModel | None = None) -> Pool:
+def candidates(draft: PathModel, *, steps: int, topk: int, accept: PathModel | None = None) -> NodePool:
     """What the drafter lists in S steps of k guesses, level by level."""
     accept = draft if accept is None else accept
     beams = np.zeros((1, 0), dtype=np.int64)
@@ -128,10 +128,10 @@ def candidates(draft: PathModel, *, steps: int, topk: int, accept: PathModel | N
         paths = np.concatenate([np.repeat(beams, topk, axis=0), np.tile(np.arange(topk), len(beams))[:, None]], axis=1)
         value = (confidence[:, None] * _rows(draft, beams, topk)).ravel()
         f = (accepted[:, None] * _rows(accept, beams, topk)).ravel()
-        levels.append(Pool(np.pad(paths, ((0, 0), (0, steps - step - 1)), constant_values=-1), value, f))
+        levels.append(NodePool(np.pad(paths, ((0, 0), (0, steps - step - 1)), constant_values=-1), value, f))
         kept = np.argsort(-value, kind="stable")[:topk]
         beams, confidence, accepted = paths[kept], value[kept], f[kept]
-    return Pool(*(np.concatenate(parts) for parts in zip(*levels, strict=True)))
+    return NodePool(*(np.concatenate(parts) for parts in zip(*levels, strict=True)))
 
 
 def _rows(model: PathModel, paths: IntArray, topk: int) -> FloatArray:

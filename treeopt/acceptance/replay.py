@@ -97,15 +97,15 @@ def accepted_lengths(rank: npt.NDArray[np.integer], tree: DraftTree) -> IntArray
     width = int(tree.ranks.max()) + 1
     child = np.full((len(tree), width + 1), -1)  # the last column, for every other rank, has no node
     child[tree.parents[1:], tree.ranks[1:]] = np.arange(1, len(tree))
-    accepted = np.zeros(len(rank), dtype=np.int64)
+    deepest = np.zeros(len(rank), dtype=np.int64)
     row = np.arange(len(rank))
     node = np.zeros(len(rank), dtype=np.int64)
     for depth in range(tree.depth):
         guess = rank[row, depth]
         node = child[node, np.where((guess >= 0) & (guess < width), guess, width)]
         row, node = row[node >= 0], node[node >= 0]
-        accepted[row] = depth + 1
-    return accepted
+        deepest[row] = node
+    return np.asarray(tree.depths[deepest])
 
 
 def draft_starts(trace: Trace, accepted: IntArray) -> IntArray:

@@ -14,8 +14,7 @@ counts as an outcome of its own, so a row sums to at most 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -29,9 +28,15 @@ _STRENGTHS = 2.0 ** np.arange(-2, 21)
 
 @dataclass(frozen=True)
 class SmoothedPaths:
-    """The path model of a trie of counts (see `PathModel` and this module's estimator)."""
+    """The path model of a trie of counts (see `PathModel` and this module's estimator).
+
+    The strengths of another estimate of the same drafter's acceptance, `like`, are taken where there are any: those of
+    all positions serve the few at which one draft's drafts start.
+    """
 
     counts: PathCounts
+    like: SmoothedPaths | None = None
+    _priors: dict[int, _Prior] = field(default_factory=dict, compare=False, repr=False)
 
     product_form = False
 
@@ -48,7 +53,7 @@ class SmoothedPaths:
     def conditional(self, paths: IntArray) -> FloatArray:
         """The estimator's row for every path, counted or not."""
         n, depth = paths.shape
-        prior = self._tables[depth]
+        prior = self._prior(depth)
         node = self.counts.find(paths)
         last = paths[:, -1] if depth else np.zeros(n, dtype=np.int64)
         return non_increasing(
@@ -60,9 +65,11 @@ class SmoothedPaths:
             )
         )
 
-    @cached_property
-    def _tables(self) -> tuple[_Prior, ...]:
-        return tuple(_prior(self.counts, depth) for depth in range(self.depth))
+    def _prior(self, depth: int) -> _Prior:
+        if depth not in self._priors:
+            like = None if self.like is None or depth >= self.like.depth else self.like._prior(depth)
+            self._priors[depth] = _prior(self.counts, depth, like)
+        return self._priors[depth]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,24 +77,31 @@ class _Prior:
     """What a path of one depth backs off to: `rows [K, K]` by its last rank (one row at the root), and how strongly."""
 
     rows: FloatArray
+    rank_strength: float
     node_strength: float
 
 
-def _prior(counts: PathCounts, depth: int) -> _Prior:
+def _prior(counts: PathCounts, depth: int, like: _Prior | None) -> _Prior:
     size = 1 if depth == 0 else len(counts.levels[depth - 1].rank)
-    nodes = np.arange(size)
+    nodes, K, below = np.arange(size), counts.ranks, counts.levels[depth]
     trials = counts.node_trials(depth, nodes)
-    child = counts.child_counts(depth, nodes)
-    at_depth = non_increasing(child.sum(axis=0)[None] / max(trials.sum(), np.finfo(np.float64).tiny))
+    seen = np.bincount(below.rank, below.count, K)
+    at_depth = non_increasing(seen[None] / max(trials.sum(), np.finfo(np.float64).tiny))
     if depth == 0:
-        return _Prior(rows=at_depth, node_strength=0.0)
+        return _Prior(rows=at_depth, rank_strength=0.0, node_strength=0.0)
     last = counts.levels[depth - 1].rank
-    by_rank = np.zeros((counts.ranks, counts.ranks))
-    np.add.at(by_rank, last, child)
-    rank_trials = np.bincount(last, trials, counts.ranks).astype(np.float64)
-    rank_strength = _leave_one_out(by_rank, rank_trials, np.broadcast_to(at_depth, by_rank.shape))
+    by_rank = np.bincount(last[below.parent] * K + below.rank, below.count, K * K).astype(np.float64).reshape(K, K)
+    rank_trials = np.bincount(last, trials, K).astype(np.float64)
+    if like is None:
+        rank_strength = _leave_one_out(by_rank, rank_trials, np.broadcast_to(at_depth, by_rank.shape))
+    else:
+        rank_strength = like.rank_strength
     rows = _posterior(by_rank, rank_trials, at_depth, rank_strength)
-    return _Prior(rows=rows, node_strength=_leave_one_out(child, trials, rows[last]))
+    if like is not None:
+        return _Prior(rows=rows, rank_strength=rank_strength, node_strength=like.node_strength)
+    child = counts.child_counts(depth, nodes)
+    node_strength = _leave_one_out(child, trials, rows[last])
+    return _Prior(rows=rows, rank_strength=rank_strength, node_strength=node_strength)
 
 
 def _posterior(counts: FloatArray, trials: FloatArray, prior: FloatArray, strength: float) -> FloatArray:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,45 +15,59 @@ from treeopt.acceptance.dynamic_tree import (
     ModelValues,
     ValuedModel,
     dynamic_tree_shape,
-    dynamic_tree_widths,
 )
 from treeopt.acceptance.intervals import bootstrap_tokens
 from treeopt.acceptance.mixture import Mixture
 from treeopt.acceptance.model import PathModel, exact_lengths, expected_tokens, path_probabilities
 from treeopt.acceptance.profile import RankProfile
-from treeopt.acceptance.replay import Replay, draft_starts, replay_accepted
-from treeopt.acceptance.replay import accepted_lengths as accepted_on
+from treeopt.acceptance.replay import (
+    Replay,
+    accepted_lengths,
+    draft_starts,
+    replay_accepted,
+)
 from treeopt.acceptance.smoothing import SmoothedPaths
 from treeopt.acceptance.trace import Trace
 from treeopt.arrays import BoolArray, FloatArray, IntArray
-from treeopt.cost.step_cost import StepCost
 from treeopt.draft_family import MAX_TOPK, Draft, DynamicTree
 from treeopt.errors import InputError
-from treeopt.solve.problem import Point
-from treeopt.solve.result import Priced
-from treeopt.solve.search import price_tree
 from treeopt.tree import MAX_NODES, DraftTree
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One kind of traffic: its evidence, and its share of the drafts."""
+    """One kind of traffic: its evidence, and its share of the drafts; `model` is f in place of the profile's own."""
 
     name: str
     weight: float
     profile: RankProfile
     trace: Trace | None = None
+    model: PathModel | None = None
+    _values: list[TraceValues] = field(default_factory=list, compare=False, repr=False)
+    _measured: list[PathModel] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def has_confidence(self) -> bool:
         """Whether the drafter's own probabilities were recorded: they shape dynamic trees."""
         return self.trace is not None and self.trace.topk_prob is not None
 
+    @property
+    def measured(self) -> PathModel:
+        """f as it was measured, over all positions."""
+        if self.model is not None:
+            return self.model
+        if not self._measured:
+            self._measured.append(self.profile.model())
+        return self._measured[0]
+
     def model_under(self, draft: Draft | None) -> PathModel:
         """f where the draft's own drafts start; over all positions without a draft or without a trace."""
         if draft is None or self.trace is None:
-            return self.profile.model()
-        return SmoothedPaths(self.trace.count(self.starts(draft) / self.trace.depth))
+            return self.measured
+        like = self.measured if isinstance(self.measured, SmoothedPaths) else None
+        return SmoothedPaths(self.trace.count(self.starts(draft) / self.trace.depth), like=like)
 
     def starts(self, draft: Draft) -> IntArray:
         """`[T]` how often a draft starts at each position of the trace."""
@@ -65,9 +79,9 @@ class Part:
         assert self.trace is not None
         if isinstance(draft, DynamicTree):
             return self.values.accepted(draft)
-        return accepted_on(self.trace.rank, _within(draft, self.trace.depth))
+        return accepted_lengths(self.trace.rank, _within(draft, self.trace.depth))
 
-    @cached_property
+    @property
     def values(self) -> TraceValues:
         """The E of dynamic trees, all positions alike.
 
@@ -75,8 +89,21 @@ class Part:
             EvidenceError: no confidence was recorded.
         """
         assert self.trace is not None
-        limits = DynamicTreeCaps(num_steps=self.trace.depth, topk=MAX_TOPK, num_draft_tokens=MAX_NODES)
-        return TraceValues(trace=self.trace, limits=limits)
+        if not self._values:
+            limits = DynamicTreeCaps(num_steps=self.trace.depth, topk=MAX_TOPK, num_draft_tokens=MAX_NODES)
+            self._values.append(TraceValues.of(self.trace, limits))
+        return self._values[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Known:
+    """What was computed of each draft: the same one is asked for again and again during a search."""
+
+    models: dict[Draft | None, PathModel] = field(default_factory=dict)
+    f: dict[Draft, FloatArray] = field(default_factory=dict)
+    replays: dict[Draft, list[Replay]] = field(default_factory=dict)
+    drawn: dict[tuple[Draft, int], FloatArray] = field(default_factory=dict)
+    other: dict[Hashable, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,15 +111,23 @@ class Traffic:
     """All kinds of traffic that a plan is for; the weights sum to 1."""
 
     parts: tuple[Part, ...]
+    _known: _Known = field(default_factory=_Known, compare=False, repr=False)
+
+    def recall(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What follows from this traffic alone, made once: the value of `make` under a key of its own."""
+        if key not in self._known.other:
+            self._known.other[key] = make()
+        found: T = self._known.other[key]
+        return found
 
     def model_under(self, draft: Draft | None) -> PathModel:
-        """f of the mixture where the draft's own drafts start (see `Part.model_under`)."""
+        """f of the mixture where the draft's own drafts start, smoothed for drafts that are not this one."""
         draft = None if draft is None else self._replayable(draft)
-        if draft not in self._models:
+        if draft not in self._known.models:
             models = tuple(part.model_under(draft) for part in self.parts)
             weights = tuple(part.weight for part in self.parts)
-            self._models[draft] = models[0] if len(models) == 1 else Mixture(models, weights)
-        return self._models[draft]
+            self._known.models[draft] = models[0] if len(models) == 1 else Mixture(models, weights)
+        return self._known.models[draft]
 
     def valued_under(self, draft: Draft | None) -> ValuedModel:
         """The same with the E of dynamic trees there: by recorded confidence where all parts have it.
@@ -115,30 +150,25 @@ class Traffic:
         """A draft's tree; a dynamic one's is that which it builds on average confidence."""
         return draft if isinstance(draft, DraftTree) else dynamic_tree_shape(self.all_positions, draft)
 
+    def path_probabilities(self, draft: Draft) -> FloatArray:
+        """`[N]` f of the draft's tree where its own drafts start, smoothed: a tree chosen by counts flatters itself."""
+        known = self._replayable(draft)
+        if known not in self._known.f:
+            self._known.f[known] = path_probabilities(self.model_under(known), self.tree_of(known))
+        return self._known.f[known]
+
     def tokens(self, draft: Draft) -> float:
         """E where the draft's own drafts start."""
         known = self._replayable(draft)
         if isinstance(known, DynamicTree):
             return sum(p.weight * r.tokens_per_step for p, r in zip(self.parts, self.replays(known), strict=True))
-        return expected_tokens(path_probabilities(self.model_under(known), known))
-
-    def price(self, draft: Draft, cost: StepCost, point: Point) -> Priced:
-        """E, step time and tokens/s of any draft; in a dynamic tree's later passes every guess is expanded."""
-        batch, context = point
-        if isinstance(draft, DraftTree):
-            return price_tree(draft, self.model_under(draft), cost, batch=batch, context=context)
-        steps, topk, nodes = draft
-        widths = dynamic_tree_widths(steps, topk, levels=steps)
-        time_s, tokens = float(cost.step_time_s(batch, nodes, steps, widths, context)), self.tokens(draft)
-        return Priced(
-            nodes=nodes, depth=steps, expected_tokens=tokens, step_time_s=time_s, tokens_per_s=batch * tokens / time_s
-        )
+        return expected_tokens(self.path_probabilities(known))
 
     def lengths(self, draft: Draft) -> FloatArray:
         """`[D + 1]` probability that a step accepts exactly 0, 1, ... D tokens, where the draft's own drafts start."""
         known = self._replayable(draft)
         if isinstance(known, DraftTree):
-            return exact_lengths(known, path_probabilities(self.model_under(known), known))
+            return exact_lengths(known, self.path_probabilities(known))
         lengths = np.zeros(known.num_steps + 1)
         for part in self.parts:
             counts = np.bincount(part.accepted(known), part.starts(known), len(lengths))
@@ -147,11 +177,19 @@ class Traffic:
 
     def drawn_tokens(self, draft: Draft, seed: int) -> FloatArray:
         """`[replicates]` E of the draft over redrawn documents, parts independently; rows of two drafts are paired."""
-        if (draft, seed) not in self._drawn:
-            drawn = [bootstrap_tokens([r], seed=(seed, i))[:, 0] for i, r in enumerate(self.replays(draft))]
-            weighted = [part.weight * d for part, d in zip(self.parts, drawn, strict=True)]
-            self._drawn[draft, seed] = np.asarray(sum(weighted))
-        return self._drawn[draft, seed]
+        if (draft, seed) not in self._known.drawn:
+            replays = self.replays(draft)
+            drawn = [
+                self.parts[i].weight * bootstrap_tokens([replays[i]], seed=(seed, n))[:, 0]
+                for n, i in enumerate(self._in_order)
+            ]
+            self._known.drawn[draft, seed] = np.asarray(sum(drawn))
+        return self._known.drawn[draft, seed]
+
+    @property
+    def _in_order(self) -> list[int]:
+        """The parts by their content: in which order they were named changes no draw."""
+        return sorted(range(len(self.parts)), key=lambda i: (self.parts[i].profile.sha256, self.parts[i].weight))
 
     @property
     def documents(self) -> int:
@@ -176,10 +214,10 @@ class Traffic:
     def replays(self, draft: Draft) -> list[Replay]:
         """The draft replayed on every part that has a trace, nodes below the recorded depth left out."""
         draft = self._replayable(draft)
-        if draft not in self._replays:
+        if draft not in self._known.replays:
             traced = [(part, part.trace) for part in self.parts if part.trace is not None]
-            self._replays[draft] = [replay_accepted(trace, part.accepted(draft)) for part, trace in traced]
-        return self._replays[draft]
+            self._known.replays[draft] = [replay_accepted(trace, part.accepted(draft)) for part, trace in traced]
+        return self._known.replays[draft]
 
     def split(self, held_out: float, seed: int) -> tuple[Traffic, Traffic]:
         """The evidence of random documents to search on, and that of the `held_out` share of them to judge by.
@@ -201,19 +239,6 @@ class Traffic:
         )
         return draft if reaches else self.tree_of(draft)
 
-    # The same draft is asked for again and again while its bucket is settled.
-    @cached_property
-    def _models(self) -> dict[Draft | None, PathModel]:
-        return {}
-
-    @cached_property
-    def _replays(self) -> dict[Draft, list[Replay]]:
-        return {}
-
-    @cached_property
-    def _drawn(self) -> dict[tuple[Draft, int], FloatArray]:
-        return {}
-
 
 @dataclass(frozen=True)
 class _MixedValues:
@@ -226,18 +251,19 @@ class _MixedValues:
     def limits(self) -> DynamicTreeCaps:
         """What all parts reach."""
         limits = [part.limits for part in self.parts]
-        steps, topk, nodes = (
-            min(getattr(own, name) for own in limits) for name in ("num_steps", "topk", "num_draft_tokens")
+        return DynamicTreeCaps(
+            num_steps=min(own.num_steps for own in limits),
+            topk=min(own.topk for own in limits),
+            num_draft_tokens=min(own.num_draft_tokens for own in limits),
         )
-        return DynamicTreeCaps(num_steps=steps, topk=topk, num_draft_tokens=nodes)
 
     @property
     def basis(self) -> str:
-        """That of the first."""
+        """What the values of the first part rest on."""
         return self.parts[0].basis
 
     def tokens(self, steps: int, topk: int) -> FloatArray:
-        """See `DynamicTreeValues`."""
+        """`[limits.num_draft_tokens + 1]` E by N, the parts' weighted (see `DynamicTreeValues`)."""
         size = self.limits.num_draft_tokens + 1
         return np.asarray(
             sum(w * part.tokens(steps, topk)[:size] for w, part in zip(self.weights, self.parts, strict=True))
@@ -261,7 +287,7 @@ def _split(part: Part, held_out: float, seed: int) -> tuple[Part, Part]:
     def keep(documents: BoolArray) -> Part:
         kept = trace.select(documents)
         profile = replace(part.profile, evidence=kept.count(), documents=kept.documents)
-        return replace(part, profile=profile, trace=kept)
+        return Part(name=part.name, weight=part.weight, profile=profile, trace=kept)
 
     return keep(~out), keep(out)
 

@@ -15,13 +15,14 @@ from treeopt.bench.runs import Method
 from treeopt.bench.sample import RunRedraws, RunSample
 from treeopt.cost.step_cost import StepCost
 from treeopt.planner.compare import Comparison, Verdict
-from treeopt.planner.make import estimate, option
-from treeopt.solve.result import Priced
-from treeopt.solve.search import price_tree
+from treeopt.solve.bucket import Option
+from treeopt.solve.price import price
+from treeopt.solve.problem import Point
+from treeopt.solve.report import estimate
 from treeopt.tree import DraftTree
 
 
-class Basis(Protocol):
+class ForecastBasis(Protocol):
     """What predictions are made from; `treeopt.planner.inputs.Inputs` is one."""
 
     @property
@@ -37,24 +38,24 @@ class Basis(Protocol):
 class Forecast:
     """A tree's price and E; `drawn [replicates]` is E over redrawn documents, None where the evidence has none."""
 
-    priced: Priced
+    priced: Option
     drawn: FloatArray | None
     documents: int
 
     @property
     def tokens(self) -> Estimate:
         """E with the interval that the evidence gives it."""
-        value = self.priced.expected_tokens
+        value = self.priced.acceptance_length.value
         interval = None if self.drawn is None else interval_of(self.drawn, self.documents)
         return (
             Estimate(value=value) if interval is None else Estimate(value=value, low=interval.low, high=interval.high)
         )
 
 
-def forecast(tree: DraftTree, basis: Basis, *, batch: int, context: int, seed: int = 0) -> Forecast:
+def forecast(tree: DraftTree, basis: ForecastBasis, *, batch: int, context: int, seed: int = 0) -> Forecast:
     """The prediction, made as the search makes it: f where the tree's own drafts start."""
     evidence = basis.evidence
-    priced = price_tree(tree, evidence.model_under(tree), basis.cost, batch=batch, context=context)
+    priced = price(tree, evidence, basis.cost, Point(batch, context))
     drawn = evidence.drawn_tokens(tree, seed) if evidence.can_be_replayed else None
     return Forecast(priced=priced, drawn=drawn, documents=0 if drawn is None else evidence.documents)
 
@@ -82,7 +83,7 @@ class BenchCell:
     context: int
     way: Method
     predicted_tokens: Estimate
-    predicted: Priced
+    predicted: Option
     tokens: Estimate
     step_time_s: Estimate
     tokens_per_s: Estimate
@@ -101,14 +102,13 @@ class BenchCell:
         return None if found.low is None or found.high is None else found.low <= 0.0 <= found.high
 
     @property
-    def measured(self) -> Priced:
+    def measured(self) -> Option:
         """The measured numbers in the form of the predicted ones."""
-        return Priced(
-            nodes=len(self.tree),
-            depth=self.tree.depth,
-            expected_tokens=self.tokens.value,
+        return Option(
+            draft=self.tree,
+            acceptance_length=Estimate(value=self.tokens.value),
             step_time_s=self.step_time_s.value,
-            tokens_per_s=self.tokens_per_s.value,
+            tokens_per_s=Estimate.priced(self.tokens_per_s.value),
         )
 
 
@@ -181,14 +181,14 @@ def promise(
 ) -> Promise:
     """The plan's cell against another's; the intervals are of tokens/s over theirs, minus 1."""
 
-    def compared(plan: Priced, other: Priced, interval: Interval | None) -> Comparison:
+    def compared(plan: Option, other: Option, interval: Interval | None) -> Comparison:
         return Comparison(
             batch=ours.batch,
             context=ours.context,
             rival=name,
-            gain=estimate(plan.tokens_per_s / other.tokens_per_s - 1.0, interval),
-            plan=option(ours.tree, plan),
-            other=option(theirs.tree, other),
+            gain=estimate(plan.tokens_per_s.value / other.tokens_per_s.value - 1.0, interval),
+            plan=plan,
+            other=other,
             unmeasured_nodes=0,
         )
 
@@ -200,7 +200,7 @@ def promise(
 
 def _residual(expected: Forecast, sample: RunSample, drawn: RunRedraws) -> Residual:
     priced = expected.priced
-    acceptance = float(np.log(sample.tokens_per_step / priced.expected_tokens))
+    acceptance = float(np.log(sample.tokens_per_step / priced.acceptance_length.value))
     cost = float(np.log(priced.step_time_s / sample.step_time_s))
     cost_drawn = np.log(priced.step_time_s / drawn.step_time_s)
     if expected.drawn is None:
@@ -210,7 +210,7 @@ def _residual(expected: Forecast, sample: RunSample, drawn: RunRedraws) -> Resid
             total=Estimate(value=acceptance + cost),
         )
     # The evidence's redraws are centred on its replay; what the prediction adds to that moves all of them.
-    ratio = drawn.tokens / expected.drawn * (np.median(expected.drawn) / priced.expected_tokens)
+    ratio = drawn.tokens / expected.drawn * (np.median(expected.drawn) / priced.acceptance_length.value)
     return Residual(
         acceptance=sample.estimate(acceptance, np.log(ratio)),
         cost=sample.estimate(cost, cost_drawn),
@@ -229,7 +229,7 @@ def _cell_document(found: BenchCell) -> dict[str, Any]:
         "predicted": {
             "tokens_per_step": vars(found.predicted_tokens),
             "step_time_s": found.predicted.step_time_s,
-            "tokens_per_s": found.predicted.tokens_per_s,
+            "tokens_per_s": found.predicted.tokens_per_s.value,
         },
         "measured": {
             "tokens_per_step": vars(found.tokens),

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from treeopt.acceptance.conversions import conditional_from_survival
 from treeopt.acceptance.model import ModelOver, PathModel
+from treeopt.acceptance.traffic import Traffic
 from treeopt.arrays import FloatArray, IntArray
 from treeopt.check.matching import planned_survival
 from treeopt.check.report import Compared, Regret
 from treeopt.cost.step_cost import StepCost
+from treeopt.draft_family import Chains
 from treeopt.plan.plan import Plan
 from treeopt.planner.inputs import Inputs
+from treeopt.solve.bucket import Option
+from treeopt.solve.draft_starts import rivals_at
+from treeopt.solve.price import price
 from treeopt.solve.problem import Problem, parse_objective
-from treeopt.solve.result import Priced
-from treeopt.solve.search import price_tree, search
 
 
 @dataclass(frozen=True)
@@ -51,21 +54,21 @@ def regret_of(compared: Compared, inputs: Inputs, plan: Plan, *, chains_only: bo
         time_limit=plan.time_limit,
         objective=parse_objective(plan.objective),
     )
-    kept = price_tree(bucket.tree, model, inputs.cost, batch=bucket.batch.max, context=bucket.context.max)
-    best = _best(question, model, inputs.cost, chains_only=chains_only)
+    traffic = Traffic(parts=(replace(inputs.evidence.parts[0], weight=1.0, trace=None, model=model),))
+    kept = price(bucket.tree, traffic, inputs.cost, question.ends[-1]).tokens_per_s.value
+    best = _best(question, traffic, inputs.cost, chains_only=chains_only)
     return Regret(
-        kept_tokens_per_s=kept.tokens_per_s,
-        best_tokens_per_s=max(best.tokens_per_s, kept.tokens_per_s),
+        kept_tokens_per_s=kept,
+        best_tokens_per_s=max(best.tokens_per_s.value, kept),
         nodes=best.nodes,
         depth=best.depth,
     )
 
 
-def _best(question: Problem, model: PathModel, cost: StepCost, *, chains_only: bool) -> Priced:
-    choice = search(question, model, cost)[0]
-    if not chains_only:
-        return choice.best
-    return max(choice.chain, choice.plain, key=lambda option: option.tokens_per_s)
+def _best(question: Problem, traffic: Traffic, cost: StepCost, *, chains_only: bool) -> Option:
+    family = Chains(may_be_off=True) if chains_only else question.family
+    point = question.ends[-1]
+    return rivals_at(replace(question, family=family), point, traffic, cost).fastest(cost)
 
 
 def _fresh(compared: Compared, inputs: Inputs) -> PathModel:

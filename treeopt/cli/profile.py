@@ -14,7 +14,7 @@ from treeopt.cli.table import table
 from treeopt.planner.names import Names
 
 if TYPE_CHECKING:
-    from treeopt.profile.measure import Bench
+    from treeopt.profile.measure import KernelBench
     from treeopt.profile.session import Schedule
 
 FAILED = 3  # exit code
@@ -69,7 +69,7 @@ def profile(
     from treeopt.cost.formats import Dtype
     from treeopt.files.shipped import locate
     from treeopt.profile.device import find_device
-    from treeopt.profile.measure import Bench, Questions
+    from treeopt.profile.measure import KernelBench, Questions
     from treeopt.profile.rows import RowFile
 
     rows = rows or out.with_suffix(".rows.jsonl")
@@ -84,7 +84,7 @@ def profile(
         max_tokens=max_tokens,
         max_context=max_context,
     )
-    bench = Bench(
+    bench = KernelBench(
         device=found, rows=RowFile(path=rows, device=found.key), questions=questions, seed=seed, keep=not dry_run
     )
     console.notes([f"timing {found.key}"])
@@ -117,7 +117,7 @@ def _kept(rows: Path) -> str:
     )
 
 
-def _schedule(bench: Bench, budget_s: float | None) -> Schedule:
+def _schedule(bench: KernelBench, budget_s: float | None) -> Schedule:
     from treeopt.cli import console
 
     with console.working("timing the device's ceilings"):
@@ -130,7 +130,7 @@ def _schedule(bench: Bench, budget_s: float | None) -> Schedule:
     return schedule
 
 
-def _time(bench: Bench, schedule: Schedule, budget_s: float | None) -> None:
+def _time(bench: KernelBench, schedule: Schedule, budget_s: float | None) -> None:
     from treeopt.cli.progress import progress
     from treeopt.profile.session import expected_s
 
@@ -139,7 +139,7 @@ def _time(bench: Bench, schedule: Schedule, budget_s: float | None) -> None:
             advance(expected_s(done.point, bench.ceilings, bench.device.kind), 1)
 
 
-def _finish(bench: Bench, out: Path, json: bool) -> None:
+def _finish(bench: KernelBench, out: Path, json: bool) -> None:
     from treeopt.cli import console
     from treeopt.cost.hardware import save_hardware
     from treeopt.profile.profile import profile_of
@@ -158,7 +158,7 @@ def _finish(bench: Bench, out: Path, json: bool) -> None:
         raise typer.Exit(FAILED)
 
 
-def _dry_run(bench: Bench, schedule: Schedule, json: bool) -> None:
+def _dry_run(bench: KernelBench, schedule: Schedule, json: bool) -> None:
     from treeopt.cli import console
     from treeopt.profile.profile import DryRun
     from treeopt.profile.session import expected_s

@@ -76,8 +76,16 @@ def search(
         int | None, typer.Option(help="Cap on buckets, each with its own captured graph.", show_default=False)
     ] = None,
     sharing_loss: Annotated[
-        float, typer.Option(help="Share of tokens/s that a batch size may lose by sharing a tree.")
-    ] = 0.01,
+        float | None,
+        typer.Option(
+            help="Share of tokens/s that a batch size may lose so that fewer ranges change. [default: what acceptance "
+            "and price cannot tell, 2 % at most]",
+            show_default=False,
+        ),
+    ] = None,
+    only_listed: Annotated[
+        bool, typer.Option("--only-listed", help="Ask no batch sizes between those listed.")
+    ] = False,
     dtype: Dtype = Names.dtype,
     tp: Tp = Names.tp,
     kv_dtype: KvDtype = None,
@@ -177,6 +185,7 @@ def search(
             max_ranks=max_ranks,
             max_trees=max_trees,
             sharing_loss=sharing_loss,
+            only_listed=only_listed,
             holdout=holdout,
             seed=seed,
             command=command_line(),

@@ -7,7 +7,7 @@ from treeopt.cost.hardware import Hardware, break_even_batch, load_hardware
 from treeopt.cost.kernels.attention import GroupedAttention, LatentAttention
 from treeopt.cost.kernels.experts import Experts
 from treeopt.cost.kernels.times import KernelTimes
-from treeopt.cost.model import ModelShape, Window
+from treeopt.cost.model import ModelShape, SlidingWindow
 from treeopt.cost.model_file import load_model
 from treeopt.cost.step import ModelStep
 from treeopt.cost.step_cost import StepCost
@@ -31,12 +31,12 @@ __all__ = [
     "ModelStep",
     "Mtp",
     "Ngram",
+    "SlidingWindow",
     "StepCost",
     "StepTerms",
     "Term",
     "TermError",
     "TermFactor",
-    "Window",
     "break_even_batch",
     "load_hardware",
     "load_model",

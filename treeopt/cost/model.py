@@ -12,7 +12,7 @@ from treeopt.cost.kernels.gemm import GatedFfn, Gemm, gated_ffn
 from treeopt.cost.kernels.linear_attention import LinearAttention
 
 
-class Window(NamedTuple):
+class SlidingWindow(NamedTuple):
     """`layers` of a network attend to the last `tokens` keys; the other layers to all."""
 
     tokens: int
@@ -38,7 +38,7 @@ class ModelShape:
     tied_embeddings: bool
     attention: Attention
     experts: Experts | None = None
-    window: Window | None = None
+    window: SlidingWindow | None = None
     linear: LinearAttention | None = None
     draft_vocab: int | None = None
     dtype: str = "bf16"

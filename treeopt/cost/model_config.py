@@ -9,7 +9,7 @@ from typing import Final
 from treeopt.cost.kernels.attention import Attention, GroupedAttention, LatentAttention
 from treeopt.cost.kernels.experts import Experts
 from treeopt.cost.kernels.linear_attention import LinearAttention
-from treeopt.cost.model import ModelShape, Window
+from treeopt.cost.model import ModelShape, SlidingWindow
 from treeopt.cost.stored_formats import stored_formats
 from treeopt.files.documents import Field
 
@@ -167,7 +167,7 @@ def _sparse_layers(config: Field, layers: int) -> list[int]:
     return [layer for layer in kept if layer % period == 0 and (layer + 1) % step == 0]
 
 
-def _window(config: Field, layers: int) -> Window | None:
+def _window(config: Field, layers: int) -> SlidingWindow | None:
     """The sliding window, or the attention chunk, of a config.json; None where all layers attend to everything.
 
     A chunk counts as a window of its length, the most that its tokens attend to.
@@ -175,7 +175,7 @@ def _window(config: Field, layers: int) -> Window | None:
     tokens = _size_or_none(config, "sliding_window", "attention_chunk_size")
     slides = config.get("use_sliding_window", None).value is not False
     count = _windowed_layers(config, layers) if tokens and slides else 0
-    return Window(tokens, count) if tokens and count else None
+    return SlidingWindow(tokens, count) if tokens and count else None
 
 
 def _windowed_layers(config: Field, layers: int) -> int:

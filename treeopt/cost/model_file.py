@@ -7,7 +7,7 @@ from typing import Final
 
 from treeopt.cost.kernels.attention import Attention
 from treeopt.cost.kernels.experts import DEFAULT_CORRELATION, DEFAULT_SKEW, MAX_SKEW, Experts
-from treeopt.cost.model import ModelShape, Window
+from treeopt.cost.model import ModelShape, SlidingWindow
 from treeopt.cost.model_config import MAX_SIZE, grouped_attention, latent_attention, model_from_config
 from treeopt.files.documents import Document, Field, read_document
 
@@ -91,7 +91,9 @@ def _read_experts(field: Field, layers: int) -> Experts:
     )
 
 
-def _read_window(field: Field, layers: int) -> Window:
+def _read_window(field: Field, layers: int) -> SlidingWindow:
     """The `window` of a treeopt.model/1 file."""
     field.only("tokens", "layers")
-    return Window(field.get("tokens").integer(low=1, high=MAX_SIZE), field.get("layers").integer(low=1, high=layers))
+    return SlidingWindow(
+        field.get("tokens").integer(low=1, high=MAX_SIZE), field.get("layers").integer(low=1, high=layers)
+    )

@@ -23,7 +23,7 @@ from treeopt.decode.models import CausalModel, distributions, likeliest
 from treeopt.decode.reports import Emission, StepReport, StepTimes
 from treeopt.decode.rules import Rule, rule_named
 from treeopt.decode.step import prune, text_step, tree_step
-from treeopt.decode.verdicts import AcceptedPaths, Verification, end_at
+from treeopt.decode.verdicts import AcceptedPaths, StepToVerify, end_at
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
 
@@ -187,12 +187,12 @@ class _Session:
     def _judge(self, trees: TreeBatch, drafted: DraftedTokens, logits: Any) -> AcceptedPaths:
         return self._decoding.rule.judge(self._evidence(trees, drafted, logits), self._draws)
 
-    def _evidence(self, trees: TreeBatch, drafted: DraftedTokens, logits: Any) -> Verification:
+    def _evidence(self, trees: TreeBatch, drafted: DraftedTokens, logits: Any) -> StepToVerify:
         if not self._decoding.rule.samples:
-            return Verification(trees=trees, tokens=drafted.tokens, best=likeliest(logits))
+            return StepToVerify(trees=trees, tokens=drafted.tokens, best=likeliest(logits))
         p = distributions(logits, self._decoding.temperature)
         q = np.zeros_like(p) if drafted.q is None else drafted.q
-        return Verification(trees=trees, tokens=drafted.tokens, p=p, q=q)
+        return StepToVerify(trees=trees, tokens=drafted.tokens, p=p, q=q)
 
     def _report(
         self,

@@ -9,10 +9,10 @@ import numpy as np
 from treeopt.arrays import BoolArray, FloatArray, IntArray
 from treeopt.decode.batch import NOTHING, at
 from treeopt.decode.draws import Draws
-from treeopt.decode.verdicts import AcceptedPaths, Verification, needed
+from treeopt.decode.verdicts import AcceptedPaths, StepToVerify, needed
 
 
-def reject(evidence: Verification, draws: Draws, *, replacement: bool) -> AcceptedPaths:
+def reject(evidence: StepToVerify, draws: Draws, *, replacement: bool) -> AcceptedPaths:
     """Walk from the root while a child is accepted; the token behind the last one is drawn from what is left of p."""
     trees, B = evidence.trees, len(evidence.trees)
     p, q = needed(evidence.p, "p"), needed(evidence.q, "q")
@@ -38,7 +38,7 @@ class _Tried(NamedTuple):
 
 
 def _try_children(
-    evidence: Verification,
+    evidence: StepToVerify,
     p: FloatArray,
     q: FloatArray,
     node: IntArray,

@@ -31,7 +31,7 @@ from treeopt.arrays import BoolArray, IntArray
 from treeopt.decode.batch import NOTHING, TreeBatch, at
 from treeopt.decode.draws import Draws
 from treeopt.decode.rejection import reject
-from treeopt.decode.verdicts import AcceptedPaths, Verification, needed
+from treeopt.decode.verdicts import AcceptedPaths, StepToVerify, needed
 from treeopt.errors import UnknownNameError
 
 TYPICAL_EPSILON: Final = 0.09  # Medusa's released defaults: posterior_threshold and posterior_alpha
@@ -52,7 +52,7 @@ class Rule:
 
     name: str
     siblings: Siblings
-    judge: Callable[[Verification, Draws], AcceptedPaths]
+    judge: Callable[[StepToVerify, Draws], AcceptedPaths]
 
     @property
     def exact(self) -> bool:
@@ -70,13 +70,13 @@ class Rule:
         return self.name if self.exact else f"{self.name} (approximate)"
 
 
-def greedy(evidence: Verification, draws: Draws) -> AcceptedPaths:
+def greedy(evidence: StepToVerify, draws: Draws) -> AcceptedPaths:
     """Walk while a child holds the target's likeliest token, then emit that token; nothing is drawn."""
     wanted = needed(evidence.best, "best")
     return _walk(evidence, lambda node, walking: at(wanted, node))
 
 
-def target_sample(evidence: Verification, draws: Draws) -> AcceptedPaths:
+def target_sample(evidence: StepToVerify, draws: Draws) -> AcceptedPaths:
     """Sample the target after each node and follow the child that holds the sample.
 
     Every emitted token is a sample from the target given the text before it, whatever the drafter guessed: exact for
@@ -86,17 +86,17 @@ def target_sample(evidence: Verification, draws: Draws) -> AcceptedPaths:
     return _walk(evidence, lambda node, walking: draws.choose(at(p, node), walking))
 
 
-def distinct_rejection(evidence: Verification, draws: Draws) -> AcceptedPaths:
+def distinct_rejection(evidence: StepToVerify, draws: Draws) -> AcceptedPaths:
     """Recursive rejection over siblings drawn without replacement (Sequoia, arXiv:2402.12374, algorithm 2)."""
     return reject(evidence, draws, replacement=False)
 
 
-def independent_rejection(evidence: Verification, draws: Draws) -> AcceptedPaths:
+def independent_rejection(evidence: StepToVerify, draws: Draws) -> AcceptedPaths:
     """Recursive rejection over siblings drawn with replacement (SpecInfer, arXiv:2305.09781, algorithm 2)."""
     return reject(evidence, draws, replacement=True)
 
 
-def typical(evidence: Verification, draws: Draws) -> AcceptedPaths:
+def typical(evidence: StepToVerify, draws: Draws) -> AcceptedPaths:
     """APPROXIMATE: accept what the target finds likely enough (Medusa, arXiv:2401.10774, section 2.3.1).
 
     A token passes if p(token) > min(epsilon, delta exp(-H(p))), with p its parent's row. The deepest node whose whole
@@ -145,7 +145,7 @@ def rule_named(name: str) -> Rule:
     return known[name]
 
 
-def _walk(evidence: Verification, wanted: Callable[[IntArray, BoolArray], IntArray]) -> AcceptedPaths:
+def _walk(evidence: StepToVerify, wanted: Callable[[IntArray, BoolArray], IntArray]) -> AcceptedPaths:
     """Follow the child that holds the wanted token, from the root to where there is none."""
     trees, B = evidence.trees, len(evidence.trees)
     path = np.full((B, trees.depth + 1), NOTHING)

@@ -13,7 +13,7 @@ from treeopt.decode.batch import NOTHING, Scalar, TreeBatch, at
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Verification:
+class StepToVerify:
     """What a rule may look at; arrays that it does not need may be None.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Final
 
 from treeopt.measure.counters import Counters
 from treeopt.measure.server import Prompt, Server, ServerError
-from treeopt.measure.window import Chunk, Window, steady_window
+from treeopt.measure.window import Chunk, StreamWindow, steady_window
 
 AGREE: Final = 0.01  # chunks and tokens of the client against the server's own, as a share
 _BEFORE_THE_END: Final = 0.85  # of the first stream's tokens: after it, drafts are cut short by the limit on tokens
@@ -30,7 +30,7 @@ class Plateau:
     tokens: int
     steady: Counters
     whole: Counters
-    window: Window | None
+    window: StreamWindow | None
     chunks_are_steps: bool
 
 

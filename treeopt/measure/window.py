@@ -26,7 +26,7 @@ class Chunk(NamedTuple):
     tokens: int
 
 
-class Window(NamedTuple):
+class StreamWindow(NamedTuple):
     """Steps that held all requests.
 
     `gaps_s` are times between neighbouring chunks, in order, of all streams; `tokens` came in them.
@@ -46,7 +46,7 @@ class Window(NamedTuple):
         return self.tokens / len(self.gaps_s)
 
 
-def steady_window(streams: Sequence[Sequence[Chunk]]) -> Window | None:
+def steady_window(streams: Sequence[Sequence[Chunk]]) -> StreamWindow | None:
     """The steps in which every stream took part; None where no stream has `MIN_STEPS` of them.
 
     Three streams with chunks at 0, 1, 2, 3 s, at 0, 1, 2, 3 s and at 1, 2, 3, 4 s have the window from 2 to 3 s.
@@ -59,12 +59,12 @@ def steady_window(streams: Sequence[Sequence[Chunk]]) -> Window | None:
         return None
     gaps = [np.diff([c.time_s for c in s]) for s in inside if len(s) > 1]
     tokens = sum(s[-1].tokens - s[0].tokens for s in inside if len(s) > 1)
-    return Window(gaps_s=np.concatenate(gaps), tokens=tokens)
+    return StreamWindow(gaps_s=np.concatenate(gaps), tokens=tokens)
 
 
-def joined(windows: Sequence[Window]) -> Window:
+def joined(windows: Sequence[StreamWindow]) -> StreamWindow:
     """The steps of several windows as one."""
-    return Window(np.concatenate([w.gaps_s for w in windows]), sum(w.tokens for w in windows))
+    return StreamWindow(np.concatenate([w.gaps_s for w in windows]), sum(w.tokens for w in windows))
 
 
 def half_width(values: FloatArray) -> float:

@@ -71,6 +71,11 @@ class Plan:
         """The ranges of contexts, shortest first."""
         return tuple(dict.fromkeys(b.context for b in self.buckets))
 
+    @property
+    def loses_by_sharing(self) -> bool:
+        """Whether some batch size or context would do better with a draft of its own."""
+        return any(bucket.sharing_loss > 0.0005 for bucket in self.buckets)
+
     def at_context(self, context: int | None = None) -> Plan:
         """The part of the plan for one context: its buckets are for batch sizes only.
 

@@ -21,10 +21,11 @@ from treeopt.files.typed import Count, Whole
 from treeopt.plan.plan import Plan
 from treeopt.plan.reading import load_plan
 from treeopt.planner.inputs import Inputs, inputs_of
-from treeopt.planner.make import estimate, option
 from treeopt.solve.bucket import Option
-from treeopt.solve.fixed_point import paired_gain
+from treeopt.solve.choose import paired_gain
+from treeopt.solve.price import price
 from treeopt.solve.problem import TIE, Point
+from treeopt.solve.report import estimate
 from treeopt.tree import DraftTree
 
 
@@ -185,7 +186,7 @@ def compare_with(plan: Plan, rival: Rival, inputs: Inputs) -> list[Comparison]:
         point, evidence = Point(bucket.batch.max, bucket.context.max), inputs.evidence
         draft, reach = rival.draft_for(*point), evidence.all_positions
         # Each where its own drafts start: a longer tree jumps further and starts elsewhere.
-        ours, theirs = (option(d, evidence.price(d, inputs.cost, point)) for d in (bucket.draft, draft))
+        ours, theirs = (price(d, evidence, inputs.cost, point) for d in (bucket.draft, draft))
         if not isfinite(theirs.step_time_s):
             raise InputError(
                 f"the step times have none for {rival.name} at batch {point.batch}",

@@ -15,20 +15,22 @@ from typing import ClassVar, Final, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from treeopt.acceptance.model import PathModel, path_probabilities
+from treeopt.acceptance.traffic import Traffic
 from treeopt.answer import Span
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.terms import ExpertVisits, Term
+from treeopt.draft_family import OFF
 from treeopt.errors import InputError
 from treeopt.files.typed import Count, Whole
 from treeopt.plan.plan import Plan
 from treeopt.planner.inputs import Inputs
-from treeopt.planner.make import option
 from treeopt.planner.reasons import cliff
 from treeopt.planner.sensitivity import TermedCost, cost_sensitivity, step_terms
 from treeopt.solve.bucket import Bucket, CostSensitivity, Option
+from treeopt.solve.draft_starts import rivals_at
+from treeopt.solve.price import price
 from treeopt.solve.problem import Limits, Point, Problem
-from treeopt.solve.result import Choice, Priced, RunnerUp
-from treeopt.solve.search import price_tree, search
+from treeopt.solve.report import best_chain
 from treeopt.tree import DraftTree, RankPath
 
 # The nodes that follow the tree's own are priced up to this size, or so many of them.
@@ -162,8 +164,8 @@ def explain(plan: Plan, inputs: Inputs, *, batch: int, context: int | None = Non
     """
     bucket = plan.bucket_for(batch, context)
     point = Point(batch, bucket.context.max if context is None else context)
-    ranks, cost = inputs.evidence.model_under(bucket.draft), inputs.cost
-    question = Problem(
+    traffic, cost = inputs.evidence, inputs.cost
+    problem = Problem(
         batches=(batch,),
         context=point.context,
         limits=plan.limits,
@@ -171,48 +173,62 @@ def explain(plan: Plan, inputs: Inputs, *, batch: int, context: int | None = Non
         budget_tokens=plan.budget_tokens,
         time_limit=plan.time_limit,
     )
-    plain = price_tree(DraftTree(()), ranks, cost, batch=batch, context=point.context)
+    choice, plain = (price(draft, traffic, cost, point) for draft in (bucket.tree, OFF))
     if not np.isfinite(plain.step_time_s):
         raise InputError(
             f"plain decoding was not measured at batch {batch}: there is nothing to explain a gain over",
             hint="measure a run without speculation (K = 0)",
         )
-    (alone,) = search(question, ranks, cost)
-    choice = _as_choice(bucket.tree, alone, price_tree(bucket.tree, ranks, cost, batch=batch, context=point.context))
+    rivals = rivals_at(problem, point, traffic, cost)
+    best, chain = rivals.fastest(cost), best_chain(rivals.prices, 0) or plain
+    other = best if best.draft != bucket.draft or bucket.runner_up is None else bucket.runner_up
+    runner_up = None if other.draft == bucket.draft else price(other.draft, traffic, cost, point)
     return Explanation(
         batch=batch,
         context=point.context,
         bucket=bucket,
-        choice=option(bucket.tree, choice.best),
-        plain=option(DraftTree(()), choice.plain),
+        choice=choice,
+        plain=plain,
         plain_experts=_visits(cost, batch, 1),
-        best_here=option(alone.draft, alone.best),
-        additions=tuple(_additions(bucket.tree, ranks, plan.limits, cost, point)),
-        sensitivity=cost_sensitivity(choice, question, inputs.evidence, cost),
+        best_here=best,
+        additions=tuple(_additions(bucket.tree, traffic, plan.limits, cost, point)),
+        sensitivity=cost_sensitivity(_alone(bucket, point, choice, plain, chain, runner_up), problem, traffic, cost),
         cliff=cliff(cost, batch * bucket.nodes),
     )
 
 
-def _as_choice(tree: DraftTree, alone: Choice, priced: Priced) -> Choice:
-    """The choice of a point as if the search had found `tree`; what it did find is the runner-up."""
-    if tree == alone.tree:
-        return alone
-    loss = 1.0 - alone.best.tokens_per_s / priced.tokens_per_s
-    return replace(alone, tree=tree, best=priced, runner_up=RunnerUp(draft=alone.draft, option=alone.best, loss=loss))
+def _alone(
+    bucket: Bucket, point: Point, choice: Option, plain: Option, chain: Option, runner_up: Option | None
+) -> Bucket:
+    """The bucket for one batch size and context; the best draft there is the runner-up if it is another one."""
+    return replace(
+        bucket,
+        batch=Span(point.batch, point.batch),
+        context=Span(point.context, point.context),
+        dynamic=None,
+        acceptance_length=choice.acceptance_length,
+        tokens_per_s=choice.tokens_per_s,
+        step_time_s=choice.step_time_s,
+        plain=plain,
+        best_chain=chain,
+        runner_up=runner_up,
+    )
 
 
-def _additions(tree: DraftTree, ranks: PathModel, limits: Limits, cost: StepCost, point: Point) -> Iterator[Addition]:
-    own = path_probabilities(ranks, tree)
+def _additions(tree: DraftTree, traffic: Traffic, limits: Limits, cost: StepCost, point: Point) -> Iterator[Addition]:
+    """Node by node: f is that at the whole tree's draft starts, each size is priced at its own."""
+    ranks = traffic.model_under(tree)
+    own = traffic.path_probabilities(tree)
     order = 1 + np.argsort(-own[1:], kind="stable")
     nodes = [(tree.nodes[i], float(own[i])) for i in order.tolist()]
     nodes += _following(tree, ranks, limits, max(_SIZES - len(tree), _NEXT))
     paths: list[RankPath] = []
-    before = price_tree(DraftTree(()), ranks, cost, batch=point.batch, context=point.context)
+    before = price(OFF, traffic, cost, point)
     for path, f in nodes:
         smaller = DraftTree(tuple(paths))
         paths.append(path)
         larger = DraftTree(tuple(paths))
-        priced = price_tree(larger, ranks, cost, batch=point.batch, context=point.context)
+        priced = price(larger, traffic, cost, point)
         if not np.isfinite(priced.step_time_s):
             return  # a table of chains has no time for what would follow
         price_s = priced.step_time_s - before.step_time_s
@@ -220,9 +236,9 @@ def _additions(tree: DraftTree, ranks: PathModel, limits: Limits, cost: StepCost
             path=path,
             chosen=len(larger) <= len(tree),
             f=f,
-            needed_f=before.expected_tokens * price_s / before.step_time_s,
+            needed_f=before.acceptance_length.value * price_s / before.step_time_s,
             price_s=price_s,
-            option=option(larger, priced),
+            option=priced,
             growth=_growth(smaller, larger, cost, point),
             experts=_visits(cost, point.batch, len(larger)),
         )

@@ -9,15 +9,17 @@ from typing import NamedTuple
 from treeopt.acceptance.intervals import Interval
 from treeopt.acceptance.traffic import Traffic
 from treeopt.cost.step_cost import StepCost
-from treeopt.draft_family import OFF, Draft, DynamicTrees, chain_length, in_words
+from treeopt.draft_family import OFF, DynamicTrees, chain_length, in_words
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import EngineAt, find_engine
 from treeopt.errors import InputError, SearchError, TreeoptError
 from treeopt.planner.engine_questions import FormatQuestion, format_questions
+from treeopt.solve.bucket import Bucket, Option
 from treeopt.solve.buckets import batches_in_words
-from treeopt.solve.fixed_point import Settled, paired_gain, settled_search
+from treeopt.solve.choose import paired_gain
+from treeopt.solve.price import price
 from treeopt.solve.problem import Objective, Point, Problem
-from treeopt.solve.result import Priced
+from treeopt.solve.search import Answer, search
 
 
 class Target(NamedTuple):
@@ -52,8 +54,7 @@ class Lost(NamedTuple):
 
     point: Point
     share: float
-    draft: Draft
-    free: Priced
+    free: Option
     interval: Interval | None = None
 
 
@@ -62,7 +63,7 @@ class Restricted:
     """The answer within one format; `losses` are those at every listed batch size and context."""
 
     form: FormatQuestion
-    settled: tuple[Settled, ...]
+    answers: tuple[Answer, ...]
     losses: tuple[Lost, ...]
 
     @property
@@ -78,33 +79,36 @@ class Restricted:
     @property
     def order(self) -> tuple[int, float, float]:
         """Less is better: buckets that miss a limit, then the largest loss, then the mean."""
-        return sum(not s.choice.meets_limit for s in self.settled), self.worst, self.mean
+        return sum(b.meets_limit is False for b in self.buckets), self.worst, self.mean
+
+    @property
+    def buckets(self) -> tuple[Bucket, ...]:
+        """The buckets of all contexts."""
+        return tuple(answer.bucket for answer in self.answers)
 
     @property
     def drafts(self) -> str:
         """What is drafted at which batch sizes, in words."""
-        several = len({s.question.context for s in self.settled}) > 1
+        several = len({b.context for b in self.buckets}) > 1
         return "; ".join(
-            f"{in_words(s.choice.draft)} at {batches_in_words(s.choice.batch_min, s.choice.batch_max)}"
-            + (f", context {s.question.context}" if several else "")
-            for s in self.settled
+            f"{in_words(b.draft)} at {batches_in_words(*b.batch)}" + (f", context {b.context.max}" if several else "")
+            for b in self.buckets
         )
 
-    def lost_in(self, settled: Settled) -> list[Lost]:
+    def lost_in(self, bucket: Bucket) -> list[Lost]:
         """The losses of one bucket, the largest batch and context last."""
-        choice, question = settled.choice, settled.question
         return [
             lost
             for lost in self.losses
-            if choice.batch_min <= lost.point.batch <= choice.batch_max
-            and question.context_min <= lost.point.context <= question.context
+            if bucket.batch.min <= lost.point.batch <= bucket.batch.max
+            and bucket.context.min <= lost.point.context <= bucket.context.max
         ]
 
 
 def restricted_search(
     target: Target,
     questions: Sequence[Problem],
-    free: Sequence[Settled],
+    free: Sequence[Answer],
     evidence: Traffic,
     cost: StepCost,
     seed: int,
@@ -129,46 +133,39 @@ def restricted_search(
     asked = [format_questions(question, formats, allow_off=target.allow_off) for question in questions]
     for forms in zip(*asked, strict=True):
         try:
-            settled = [s for f in forms for s in settled_search(f.question, evidence, cost, seed=seed)]
+            ours = [Answer(f.question, b) for f in forms for b in search(f.question, evidence, cost, seed=seed)]
         except SearchError as error:
             refusals.append(error)
             continue
-        losses = [lost for f in forms for lost in _losses(f.question, free, settled, evidence, cost, seed)]
-        found.append(Restricted(form=forms[0], settled=tuple(settled), losses=tuple(losses)))
+        losses = [lost for answer in ours for lost in _losses(answer, free, evidence, cost, seed)]
+        found.append(Restricted(form=forms[0], answers=tuple(ours), losses=tuple(losses)))
     if not found:
         raise refusals[0]
     return sorted(found, key=lambda r: r.order)
 
 
-def _losses(
-    question: Problem, free: Sequence[Settled], ours: Sequence[Settled], evidence: Traffic, cost: StepCost, seed: int
-) -> list[Lost]:
-    losses = []
-    for batch in question.batches:
-        point = Point(batch, question.context)
-        their, our = _at(free, point), _at(ours, point)
-        best, own = (evidence.price(s.choice.draft, cost, point) for s in (their, our))
+def _losses(ours: Answer, free: Sequence[Answer], evidence: Traffic, cost: StepCost, seed: int) -> list[Lost]:
+    losses, problem, bucket = [], ours.problem, ours.bucket
+    for at in bucket.by_batch:
+        point = Point(at.batch, problem.context)
+        best, own = (price(b.draft, evidence, cost, point) for b in (_at(free, point), bucket))
         interval = None
-        if question.objective is Objective.THROUGHPUT and batch == our.choice.batch_max:
-            drafts = (our.choice.draft, own.step_time_s, their.choice.draft, best.step_time_s)
-            gain = paired_gain(*drafts, evidence, seed=seed)
+        if problem.objective is Objective.THROUGHPUT and at.batch == bucket.batch.max:
+            gain = paired_gain(own.draft, own.step_time_s, best.draft, best.step_time_s, evidence, seed=seed)
             interval = None if gain is None else Interval(-gain.high, -gain.low)
-        losses.append(Lost(point, _share(question.objective, own, best), their.choice.draft, best, interval))
+        losses.append(Lost(point, _share(problem.objective, own, best), best, interval))
     return losses
 
 
-def _share(objective: Objective, ours: Priced, best: Priced) -> float:
+def _share(objective: Objective, ours: Option, best: Option) -> float:
     if objective is Objective.LENGTH:
-        return 1.0 - ours.expected_tokens / best.expected_tokens
-    return 1.0 - ours.tokens_per_s / best.tokens_per_s
+        return 1.0 - ours.acceptance_length.value / best.acceptance_length.value
+    return 1.0 - ours.tokens_per_s.value / best.tokens_per_s.value
 
 
-def _at(settled: Sequence[Settled], point: Point) -> Settled:
-    return next(
-        s
-        for s in settled
-        if s.choice.batch_min <= point.batch <= s.choice.batch_max and s.question.context == point.context
-    )
+def _at(free: Sequence[Answer], point: Point) -> Bucket:
+    buckets = (answer.bucket for answer in free)
+    return next(b for b in buckets if b.batch.min <= point.batch <= b.batch.max and b.context.max == point.context)
 
 
 def engine_notes(target: Target, found: Sequence[Restricted], evidence: Traffic) -> list[str]:
@@ -198,7 +195,7 @@ def _of_triples(found: Sequence[Restricted], evidence: Traffic) -> list[str]:
 
 def _of_lengths(target: Target, best: Restricted) -> list[str]:
     """How many sizes of graphs a schedule needs, and what its borders are not priced for."""
-    lengths = dict.fromkeys(chain_length(s.choice.draft) for s in best.settled)
+    lengths = dict.fromkeys(chain_length(b.draft) for b in best.buckets)
     if not best.form.format.limits.per_batch or len(lengths) < 2:
         return []
     notes = [f"{len(lengths)} lengths need as many tiers of captured graphs; --max-trees caps them"]
@@ -208,24 +205,24 @@ def _of_lengths(target: Target, best: Restricted) -> list[str]:
 
 
 def _of_floor(target: Target, best: Restricted) -> list[str]:
-    off = [s for s in best.settled if s.choice.draft == OFF]
+    off = [b for b in best.buckets if b.draft == OFF]
     if off and best.form.format.limits.per_batch:
-        where = ", ".join(batches_in_words(s.choice.batch_min, s.choice.batch_max) for s in off)
+        where = ", ".join(batches_in_words(*b.batch) for b in off)
         return [
             f"nothing is drafted at {where}: acceptance was seen to collapse after such a phase, as the drafter's "
             "state ages (NVIDIA/TensorRT-LLM#16888); leave --allow-off out to draft at all batch sizes"
         ]
-    slower = [s for s in best.settled if s.choice.speedup < 1.0]
+    slower = [b for b in best.buckets if b.speedup is not None and b.speedup.value < 1.0]
     if not slower or target.allow_off:
         return []
-    where = ", ".join(batches_in_words(s.choice.batch_min, s.choice.batch_max) for s in slower)
-    most = max(1.0 / s.choice.speedup - 1.0 for s in slower)
+    where = ", ".join(batches_in_words(*b.batch) for b in slower)
+    most = max(1.0 / b.speedup.value - 1.0 for b in slower if b.speedup is not None)
     may = best.form.format.limits.refusal(OFF) is None
     way = "add --allow-off to draft nothing there" if may else "the engine cannot be told to draft nothing there"
     return [f"plain decoding would be up to {most:.1%} faster at {where}: {way}"]
 
 
 def _of_contexts(name: str, best: Restricted) -> list[str]:
-    if len({s.question.context for s in best.settled}) < 2:
+    if len({b.context for b in best.buckets}) < 2:
         return []
     return [f"{name} does not look at the context: export the buckets of one with --context L"]

@@ -30,7 +30,7 @@ from treeopt.cost.step_cost import StepCost
 from treeopt.cost.step_table import TableStep
 from treeopt.errors import InputError, UnknownNameError
 from treeopt.files.documents import Document
-from treeopt.files.shipped import DEFAULT_RANKS, Located, locate
+from treeopt.files.shipped import Located, locate
 from treeopt.plan.plan import Plan
 from treeopt.plan.sources import (
     CostSource,
@@ -398,7 +398,7 @@ def inputs_of(
         )
     inputs = load_inputs(
         Names(
-            ranks=ranks or (DEFAULT_RANKS if of.cost and of.ranks.file == of.cost.file else of.ranks.reference),
+            ranks=ranks or (None if of.cost and of.ranks.file == of.cost.file else of.ranks.reference),
             hardware=of.hardware.reference,
             model=of.model.reference,
             drafter=of.drafter.reference,

@@ -7,12 +7,9 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from treeopt.acceptance.intervals import Interval
 from treeopt.acceptance.traffic import Traffic
-from treeopt.answer import Estimate, Note, Span
-from treeopt.cost import break_even_batch
+from treeopt.answer import Note
 from treeopt.cost.step_cost import StepCost
-from treeopt.draft_family import Draft
 from treeopt.plan.plan import CreatedWith, Plan, Verification
 from treeopt.plan.sources import EngineSource, FormatLoss
 from treeopt.planner.inputs import Inputs
@@ -22,18 +19,16 @@ from treeopt.planner.reasons import (
     cliffs,
     furthest,
     misjudged,
-    optimality,
     over_limit,
     reason,
     wide_ranges,
     within_limits,
 )
 from treeopt.planner.sensitivity import cost_sensitivity
-from treeopt.solve.bucket import Bucket, EngineLoss, Option, WorstLoss
-from treeopt.solve.fixed_point import Settled, held_out_tokens, settled_search
+from treeopt.solve.bucket import Bucket, EngineLoss, WorstLoss
 from treeopt.solve.problem import Problem
-from treeopt.solve.result import Priced
-from treeopt.tree import DraftTree
+from treeopt.solve.report import estimate, held_out_length
+from treeopt.solve.search import Answer, search
 from treeopt.version import VERSION
 
 if TYPE_CHECKING:
@@ -82,29 +77,29 @@ def make_plan(
         for asked in (question.over(contexts) if contexts else (question,))
         for own in _where_plain_is_known(asked, inputs.cost)
     ]
-    settled = [s for own in questions for s in settled_search(own, evidence, inputs.cost, seed=seed)]
+    answers = [Answer(own, b) for own in questions for b in search(own, evidence, inputs.cost, seed=seed)]
     found: list[Restricted] = []
     of_engine: list[Note] = []
     if target is not None:
         from treeopt.planner.for_engine import engine_notes, restricted_search  # imports all engines
 
-        found = restricted_search(target, questions, settled, evidence, inputs.cost, seed)
-        settled = list(found[0].settled)
+        found = restricted_search(target, questions, answers, evidence, inputs.cost, seed)
+        answers = list(found[0].answers)
         of_engine = [Note.note(text) for text in engine_notes(target, found, evidence)]
         if (foreign := target.engine.foreign_lookup(target.drafter, sources.ranks.drafter)) is not None:
             of_engine.append(Note.warning(foreign))
         sources = replace(sources, engine=_engine(target, found, known=sources.ranks.knows_widths))
     one_for_all = bool(found) and not found[0].form.format.limits.per_batch
-    buckets = tuple(_bucket(s, inputs, evidence, judge, seed, found[0] if found else None) for s in settled)
+    buckets = tuple(_told(a, inputs, evidence, judge, seed, found[0] if found else None) for a in answers)
     error = inputs.price_error
     if error is not None:
         buckets = tuple(with_price_error(bucket, error, inputs.kernels) for bucket in buckets)
     of_buckets = {cliff(inputs.cost, b.verified_tokens) for b in buckets}
     of_inputs = furthest(note for b in buckets for note in inputs.notes(b.batch.max, b.context.max, b.nodes))
     said = (
-        *cliffs(settled, inputs.cost),
-        *(() if one_for_all else wide_ranges(settled)),
-        *within_limits(settled),
+        *cliffs(buckets, inputs.cost),
+        *(() if one_for_all else wide_ranges(buckets, question)),
+        *within_limits(buckets, question.time_limit),
     )
     return Plan(
         created_with=CreatedWith(VERSION, command),
@@ -118,7 +113,7 @@ def make_plan(
             *(Note.note(text) for text in said),
         ),
         sources=sources,
-        limits=settled[0].question.limits,
+        limits=answers[0].problem.caps,
         budget_tokens=question.budget_tokens,
         time_limit=question.time_limit,
     )
@@ -152,84 +147,50 @@ def _engine(target: Target, found: Sequence[Restricted], *, known: bool) -> Engi
     )
 
 
-def _engine_loss(settled: Settled, restricted: Restricted, *, known: bool) -> EngineLoss:
+def _engine_loss(bucket: Bucket, restricted: Restricted, *, known: bool) -> EngineLoss:
     """What the engine's limits cost; from first guesses alone nobody knows what a tree would gain."""
-    lost = restricted.lost_in(settled)
+    lost = restricted.lost_in(bucket)
     last, worst = lost[-1], max(lost, key=lambda own: own.share)
     if not known:
         return EngineLoss(share=None, unrestricted=None, worst=None)
     return EngineLoss(
         share=estimate(last.share, last.interval),
-        unrestricted=option(last.draft, last.free),
+        unrestricted=last.free,
         worst=WorstLoss(worst.point.batch, worst.share),
     )
 
 
-def option(draft: Draft, priced: Priced, tokens: Interval | None = None) -> Option:
-    """A priced draft as plans hold it."""
-    return Option(
-        draft=draft,
-        acceptance_length=estimate(priced.expected_tokens, tokens),
-        step_time_s=priced.step_time_s,
-        tokens_per_s=Estimate.priced(priced.tokens_per_s),
-    )
-
-
-def _bucket(
-    settled: Settled,
+def _told(
+    answer: Answer,
     inputs: Inputs,
     evidence: Traffic,
     judge: Traffic | None,
     seed: int,
     restricted: Restricted | None,
 ) -> Bucket:
-    choice, question, cost = settled.choice, settled.question, inputs.cost
-    known = knows_plain(cost, choice.batch_max)
+    """A bucket with its reason, and what the search does not know: held-out documents, an engine, no plain run."""
+    problem, cost, bucket = answer.problem, inputs.cost, answer.bucket
+    if not knows_plain(cost, bucket.batch.max):
+        missing = (f"a run without speculation (K = 0) at batch {bucket.batch.max}",)
+        bucket = replace(
+            bucket, plain=None, speedup=None, break_even_length=None, speedup_at_min=None, missing=missing, by_batch=()
+        )
     one_for_all = restricted is not None and not restricted.form.format.limits.per_batch
-    sensitivity = cost_sensitivity(choice, question, evidence, cost)
-    chosen = option(choice.draft, choice.best, settled.tokens)
+    sensitivity = cost_sensitivity(bucket, problem, evidence, cost)
     reasons = [
-        *over_limit(settled),
-        *reason(settled, cost.ridge_tokens, inputs.sources.ranks, plain_known=known, one_for_all=one_for_all),
-        *filter(None, [cliff(cost, choice.tokens_per_step)]),
+        *over_limit(bucket, problem.time_limit),
+        *reason(bucket, problem, cost.ridge_tokens, inputs.sources.ranks, one_for_all=one_for_all),
+        *filter(None, [cliff(cost, bucket.verified_tokens)]),
         *misjudged(sensitivity),
     ]
-    return Bucket(
-        batch=Span(choice.batch_min, choice.batch_max),
-        context=Span(question.context_min, question.context),
-        tree=choice.tree,
-        dynamic=choice.dynamic,
-        acceptance_length=chosen.acceptance_length,
-        tokens_per_s=chosen.tokens_per_s,
-        speedup=Estimate.priced(choice.speedup) if known else None,
-        break_even_length=choice.break_even_tokens if known else None,
-        step_time_s=chosen.step_time_s,
-        best_chain=option(DraftTree.chain(choice.chain.depth), choice.chain),
-        plain=option(DraftTree(()), choice.plain) if known else None,
-        missing=() if known else (f"a run without speculation (K = 0) at batch {choice.batch_max}",),
+    return replace(
+        bucket,
         reason="; ".join(reasons),
-        optimality=optimality(settled),
-        path_probabilities=choice.path_probabilities,
-        held_out_length=None if judge is None else estimate(*held_out_tokens(choice.draft, judge, seed=seed)),
-        time_per_token=settled.time_per_token,
-        meets_limit=choice.meets_limit if question.time_limit.limits else None,
-        speedup_at_min=choice.speedup_at_min if known else None,
-        ridge_batch=break_even_batch(cost.ridge_tokens, choice.best.nodes),
-        runner_up=None if choice.runner_up is None else option(choice.runner_up.draft, choice.runner_up.option),
-        sharing_loss=choice.sharing_loss,
-        smallest_visible_gain=settled.resolvable,
-        categories=settled.categories,
-        engine_loss=None if restricted is None else _engine_loss(settled, restricted, known=_widths(inputs)),
+        held_out_length=None if judge is None else held_out_length(bucket.draft, judge, seed=seed),
+        engine_loss=None if restricted is None else _engine_loss(bucket, restricted, known=_widths(inputs)),
         sensitivity=sensitivity,
     )
 
 
 def _widths(inputs: Inputs) -> bool:
     return inputs.sources.ranks.knows_widths
-
-
-def estimate(value: float, interval: Interval | None) -> Estimate:
-    """A measured number with its 95 % interval, which holds it."""
-    if interval is None:
-        return Estimate(value=value)
-    return Estimate(value=value, low=min(interval.low, value), high=max(interval.high, value))

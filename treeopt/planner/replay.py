@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from treeopt.acceptance.dynamic import dynamic_gain
-from treeopt.acceptance.dynamic_trace import TraceValues
+from treeopt.acceptance.dynamic_trace import TraceValues, dynamic_gain
 from treeopt.acceptance.dynamic_tree import DynamicTreeCaps
 from treeopt.acceptance.intervals import tokens_interval
 from treeopt.acceptance.loading import read_trace
@@ -19,7 +18,7 @@ from treeopt.errors import InputError
 from treeopt.files.documents import read_document
 from treeopt.files.typed import Count, NotNegative, Whole
 from treeopt.plan.reading import is_plan, parse_plan, parse_tree
-from treeopt.planner.make import estimate
+from treeopt.solve.report import estimate
 from treeopt.tree import DraftTree
 
 
@@ -31,7 +30,7 @@ class Replayed:
     `difference` is (predicted - replayed) / replayed. `all_positions` is the acceptance length of a draft at every
     position. `dynamic_gain` is the share that a tree of as many nodes, chosen anew in every step by the drafter's
     confidence (EAGLE-2's rule), is estimated to gain, `dynamic_upper` the most that it can (see
-    `treeopt.acceptance.dynamic`).
+    `treeopt.acceptance.dynamic_trace`).
     """
 
     WRITTEN: ClassVar[tuple[str, ...]] = (
@@ -118,7 +117,7 @@ def replay_file(
 def _replayed(trace: Trace, case: _Case) -> Replay:
     if isinstance(case.draft, DynamicTree) and trace.topk_prob is not None:
         steps, topk, nodes = case.draft
-        values = TraceValues(trace=trace, limits=DynamicTreeCaps(num_steps=steps, topk=topk, num_draft_tokens=nodes))
+        values = TraceValues.of(trace, DynamicTreeCaps(num_steps=steps, topk=topk, num_draft_tokens=nodes))
         if values.limits.num_steps == steps and values.limits.topk == topk:
             return values.replay(case.draft)
     return replay(trace, case.tree)

@@ -36,7 +36,8 @@ def search(
     max_children: int | None = None,
     max_ranks: int | None = None,
     max_trees: int | None = None,
-    sharing_loss: float = Sharing.max_loss,
+    sharing_loss: float | None = None,
+    only_listed: bool = False,
     holdout: float | None = None,
     seed: int = 0,
     command: str | None = None,
@@ -64,7 +65,9 @@ def search(
         max_children: cap on children per node.
         max_ranks: guesses that the drafter lists.
         max_trees: cap on buckets.
-        sharing_loss: share of tokens/s that a batch size may lose by sharing a tree.
+        sharing_loss: share of tokens/s that a batch size may lose so that fewer ranges change; default: what acceptance
+            and price cannot tell, 2 % at most.
+        only_listed: ask no batch sizes between those listed.
         holdout: share of the documents to keep out of the search and judge by.
         seed: of the bootstrap behind the intervals.
         command: what the plan records as its origin; default: this call.
@@ -86,6 +89,7 @@ def search(
             max_mean_s=_seconds(max_tpot_ms), max_p99_s=_seconds(max_p99_tpot_ms), output_tokens=output_tokens
         ),
         sharing=Sharing(max_loss=sharing_loss, max_trees=max_trees),
+        only_listed=only_listed,
     )
     question.over(contexts)  # says what is wrong with them before anything is loaded
     target = None

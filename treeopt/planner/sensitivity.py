@@ -11,16 +11,14 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from treeopt.acceptance.model import PathModel, expected_tokens, path_probabilities
 from treeopt.acceptance.traffic import Traffic
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.terms import StepTerms, Term, TermError
 from treeopt.draft_family import DynamicTrees
-from treeopt.solve.bucket import CostFlip, CostSensitivity, TermSensitivity
+from treeopt.solve.bucket import Bucket, CostFlip, CostSensitivity, Option, TermSensitivity
+from treeopt.solve.draft_starts import Rivals, rivals_at
+from treeopt.solve.price import price
 from treeopt.solve.problem import Objective, Point, Problem
-from treeopt.solve.result import Choice
-from treeopt.solve.scores import Space
-from treeopt.solve.search import price_tree
 from treeopt.tree import DraftTree
 
 PLAIN: Final = DraftTree(())
@@ -60,65 +58,61 @@ def step_terms(cost: TermedCost, tree: DraftTree, point: Point) -> StepTerms:
     return cost.terms(batch=point.batch, nodes=len(tree), depth=tree.depth, widths=widths, context=point.context)
 
 
-def cost_sensitivity(choice: Choice, question: Problem, evidence: Traffic, cost: StepCost) -> CostSensitivity | None:
-    """What errors of the step time would change about a choice, at its largest batch and context.
+def cost_sensitivity(bucket: Bucket, problem: Problem, traffic: Traffic, cost: StepCost) -> CostSensitivity | None:
+    """What errors of the step time would change about an answer, at its largest batch and context.
 
     None where the step time does not come in terms, and for dynamic trees. Under the objective `length` step times
-    change nothing.
+    change nothing. Every rival is priced at its own draft starts.
 
     Args:
-        choice: the answer.
-        question: what it answers; its limits bind here too.
-        evidence: the acceptance.
+        bucket: the answer.
+        problem: what it answers; its limits bind here too.
+        traffic: the acceptance.
         cost: the price.
     """
-    if not isinstance(cost, TermedCost) or isinstance(question.family, DynamicTrees):
+    if not isinstance(cost, TermedCost) or isinstance(problem.family, DynamicTrees):
         return None
-    point, ranks = question.ends[-1], evidence.model_under(choice.draft)
-    ours, plain = _rival(choice.tree, ranks, cost, point), _rival(PLAIN, ranks, cost, point)
+    point = Point(bucket.batch.max, bucket.context.max)
+    ours, plain = _rival(bucket.choice, cost, point), _Rival(1.0, _parts(PLAIN, cost, point))
     used = [term for term in Term if ours.parts[term] > 0.0 or plain.parts[term] > 0.0]
     growth = {term: ours.parts[term] - plain.parts[term] for term in used}
     found: list[TermSensitivity] = [
         TermSensitivity(name=term.value, step_s=ours.parts[term], plain_s=plain.parts[term]) for term in used
     ]
     worst: list[CostFlip] = []
-    if question.objective is Objective.THROUGHPUT:
-        found, worst = _judged(found, choice, question, ranks, cost)
+    if problem.objective is Objective.THROUGHPUT:
+        found, worst = _judged(found, bucket, problem, traffic, cost)
     return CostSensitivity(
         largest_term=max(used, key=ours.parts.__getitem__).value,
-        growing_term=max(used, key=growth.__getitem__).value if choice.speculate else None,
+        growing_term=max(used, key=growth.__getitem__).value if bucket.speculate else None,
         terms=tuple(found),
         worst=max((m for m in worst if m.regret > 0.0), key=lambda m: m.regret, default=None),
     )
 
 
 def _judged(
-    terms: list[TermSensitivity], choice: Choice, question: Problem, ranks: PathModel, cost: TermedCost
+    terms: list[TermSensitivity], bucket: Bucket, problem: Problem, traffic: Traffic, cost: TermedCost
 ) -> tuple[list[TermSensitivity], list[CostFlip]]:
     """The terms with flips and regrets, and the errors that cost something."""
-    point, errors = question.ends[-1], {e.term.value: e.p90 for e in cost.error_p90() if e.p90 is not None}
-    other = None if choice.runner_up is None else choice.runner_up.draft
-    trees = {
-        "runner_up": other if isinstance(other, DraftTree) else None,
-        "best_chain": DraftTree.chain(choice.chain.depth),
-        "plain": PLAIN,
-    }
-    ours = _rival(choice.tree, ranks, cost, point)
+    point = Point(bucket.batch.max, bucket.context.max)
+    errors = {e.term.value: e.p90 for e in cost.error_p90() if e.p90 is not None}
+    others = {"runner_up": bucket.runner_up, "best_chain": bucket.best_chain, "plain": bucket.plain}
+    ours = _rival(bucket.choice, cost, point)
     rivals = {
-        name: _rival(tree, ranks, cost, point)
-        for name, tree in trees.items()
-        if tree is not None and tree != choice.tree
+        name: _rival(other, cost, point)
+        for name, other in others.items()
+        if other is not None and isinstance(other.draft, DraftTree) and other.draft != bucket.tree
     }
-    space = Space(question.at(point), ranks, cost) if errors else None
+    known = rivals_at(problem, point, traffic, cost) if errors else None
     # What the choice loses already, to ties and to the other end of its range, is not the error's.
-    now = 0.0 if space is None else _lost(space, choice.tree, cost).share
+    now = 0.0 if known is None else _lost(known, bucket.tree, cost).share
     found, misjudged = [], []
     for term in terms:
         flips = {f"flip_{name}": flip_factor(Term(term.name), ours, rival) for name, rival in rivals.items()}
         error, regret = errors.get(term.name), None
-        if error is not None and space is not None:
+        if error is not None and known is not None:
             # Errors are multiplicative: a term is 1 + e times as long, or so much shorter.
-            off = {x: _lost(space, choice.tree, cost.scaled(Term(term.name), x)) for x in (1 + error, 1 / (1 + error))}
+            off = {x: _lost(known, bucket.tree, cost.scaled(Term(term.name), x)) for x in (1 + error, 1 / (1 + error))}
             factor = max(off, key=lambda x: off[x].share)
             regret = max(off[factor].share - now, 0.0)
             misjudged.append(CostFlip(term=term.name, factor=factor, regret=regret, nodes=off[factor].nodes))
@@ -141,16 +135,18 @@ def flip_factor(term: Term, ours: _Rival, theirs: _Rival) -> float | None:
     return factor if 0.0 < factor < np.inf else None
 
 
-def _rival(tree: DraftTree, ranks: PathModel, cost: TermedCost, point: Point) -> _Rival:
+def _rival(priced: Option, cost: TermedCost, point: Point) -> _Rival:
+    assert isinstance(priced.draft, DraftTree)
+    return _Rival(priced.acceptance_length.value, _parts(priced.draft, cost, point))
+
+
+def _parts(tree: DraftTree, cost: TermedCost, point: Point) -> dict[Term, float]:
     terms = step_terms(cost, tree, point)
-    return _Rival(expected_tokens(path_probabilities(ranks, tree)), {term: terms.of(term) for term in Term})
+    return {term: terms.of(term) for term in Term}
 
 
-def _lost(space: Space, tree: DraftTree, truth: StepCost) -> _Lost:
+def _lost(rivals: Rivals, tree: DraftTree, truth: StepCost) -> _Lost:
     """What the tree loses to the best one if steps really cost `truth`."""
-    point = space.points[-1]
-    values = space.values_under(truth, point)
-    best = int(values.argmax())
-    ours = price_tree(tree, space.ranks, truth, batch=point.batch, context=point.context).tokens_per_s
-    share = max(1.0 - ours / float(values[best]), 0.0) if np.isfinite(values[best]) else 0.0
-    return _Lost(share, int(space.options.nodes[best]))
+    best = rivals.fastest(truth)
+    ours = price(tree, rivals.traffic, truth, rivals.prices.points[0])
+    return _Lost(max(1.0 - ours.tokens_per_s.value / best.tokens_per_s.value, 0.0), best.nodes)

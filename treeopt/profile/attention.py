@@ -11,9 +11,9 @@ from treeopt.cost.formats import Dtype
 from treeopt.cost.kernels.attention import GroupedAttention
 from treeopt.errors import InputError
 from treeopt.extras import require
-from treeopt.profile.points import Point
-from treeopt.profile.pool import Pool
-from treeopt.profile.workload import Checked, Workload
+from treeopt.profile.points import KernelPoint
+from treeopt.profile.pool import TensorPool
+from treeopt.profile.workload import CheckedCall, Workload
 
 PAGE_SIZE: Final = 64
 _SHORT: Final = 16
@@ -41,7 +41,7 @@ class AttentionSizes:
         return min(self.prefix, _SHORT)
 
     @classmethod
-    def of(cls, point: Point) -> AttentionSizes:
+    def of(cls, point: KernelPoint) -> AttentionSizes:
         """Those of a point."""
         nodes = point.size("queries")
         return cls(
@@ -54,7 +54,7 @@ class AttentionSizes:
         )
 
 
-def tree_attention_workload(point: Point, pool: Pool, sets: int) -> Workload:
+def tree_attention_workload(point: KernelPoint, pool: TensorPool, sets: int) -> Workload:
     """Binary trees (branches at every level, as drafted trees have) over prefixes of random keys and values."""
     make = masked_workload if pool.device == "cpu" else kernel_workload
     return make(AttentionSizes.of(point), pool, sets)
@@ -85,7 +85,7 @@ def step_mask(torch: Any, nodes: int, prefix: int) -> Any:
     return torch.cat([tree.new_ones(nodes, prefix), tree], dim=1)
 
 
-def masked_workload(s: AttentionSizes, pool: Pool, sets: int) -> Workload:
+def masked_workload(s: AttentionSizes, pool: TensorPool, sets: int) -> Workload:
     """torch's scaled dot-product attention with the step's mask, as models of Hugging Face call it."""
     masks = [step_mask(pool.torch, s.nodes, prefix).to(pool.device) for prefix in (s.prefix, s.short)]
     attend = pool.torch.nn.functional.scaled_dot_product_attention
@@ -95,7 +95,7 @@ def masked_workload(s: AttentionSizes, pool: Pool, sets: int) -> Workload:
 
 def contiguous_workload(
     s: AttentionSizes,
-    pool: Pool,
+    pool: TensorPool,
     sets: int,
     attend: Callable[[Any, Any, Any], Any],
     mask: Any,
@@ -115,12 +115,12 @@ def contiguous_workload(
     pool.reserve(*shapes, sets=sets)
     inputs = [(pool.take(*shapes[0]), pool.take(*shapes[1]), pool.take(*shapes[2])) for _ in range(sets)]
 
-    def check(attend: Callable[[Any, Any, Any], Any], prefix: int, nodes: list[int]) -> Checked:
+    def check(attend: Callable[[Any, Any, Any], Any], prefix: int, nodes: list[int]) -> CheckedCall:
         q, k, v = inputs[0]
         k, v = (part[:, :, s.prefix - prefix :] for part in (k, v))
         seen = mask[nodes][:, s.prefix - prefix :]
         exact = [_exact(q[b, :, nodes], k[b], v[b], seen, pool) for b in range(s.requests)]
-        return Checked(attend(q, k, v)[:, :, nodes], pool.torch.stack(exact))
+        return CheckedCall(attend(q, k, v)[:, :, nodes], pool.torch.stack(exact))
 
     return Workload(
         calls=tuple(partial(attend, *parts) for parts in inputs),
@@ -130,7 +130,7 @@ def contiguous_workload(
     )
 
 
-def _exact(q: Any, k: Any, v: Any, seen: Any, pool: Pool) -> Any:
+def _exact(q: Any, k: Any, v: Any, seen: Any, pool: TensorPool) -> Any:
     """`[heads, n, D]` in float64, of one request: all at once would take more memory than the inputs."""
     group = q.shape[0] // k.shape[0]
     k, v = (part.double().repeat_interleave(group, dim=0) for part in (k, v))
@@ -140,7 +140,7 @@ def _exact(q: Any, k: Any, v: Any, seen: Any, pool: Pool) -> Any:
 
 def kernel_workload(
     s: AttentionSizes,
-    pool: Pool,
+    pool: TensorPool,
     sets: int,
     *,
     impl: Literal["triton", "torch"] = "triton",
@@ -178,7 +178,7 @@ def kernel_workload(
     def attend(*arguments: Any, step: Any = step) -> Any:
         return attention.tree_attention(*arguments, step, impl=impl).out
 
-    def check(cache: Any, step: Any, nodes: list[int]) -> Checked:
+    def check(cache: Any, step: Any, nodes: list[int]) -> CheckedCall:
         result = attend(q, k, v, cache, step=step).unflatten(0, (s.requests, s.nodes))[:, nodes]
         prefix = int(cache.lengths[0])
         seen = step_mask(torch, s.nodes, prefix).to(pool.device)[nodes]
@@ -190,9 +190,9 @@ def kernel_workload(
                 for stored, part in ((cache.k, k), (cache.v, v))
             )
             exact.append(_exact(q[own][nodes].transpose(0, 1), keys, values, seen, pool).transpose(0, 1))
-        return Checked(result, torch.stack(exact))
+        return CheckedCall(result, torch.stack(exact))
 
-    def check_small() -> Checked:
+    def check_small() -> CheckedCall:
         short = replace(cache, lengths=torch.full_like(lengths, s.short))
         return check(short, steps.prepare_step(q, short, forest, impl=impl), list(range(s.nodes)))
 

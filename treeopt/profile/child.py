@@ -9,7 +9,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, Final, Literal
 
-from treeopt.profile.points import Point
+from treeopt.profile.points import KernelPoint
 from treeopt.profile.rows import Timed
 from treeopt.profile.session import TimePoint, TimingError, reason_of
 
@@ -38,7 +38,7 @@ class Child:
         self._limit_s = limit_s
         self._running: tuple[multiprocessing.process.BaseProcess, Connection] | None = None
 
-    def __call__(self, point: Point) -> Timed:
+    def __call__(self, point: KernelPoint) -> Timed:
         """Time a point in the child.
 
         Raises:

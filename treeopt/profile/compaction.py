@@ -8,16 +8,16 @@ from typing import Any, Final
 import numpy as np
 
 from treeopt.extras import require
-from treeopt.profile.points import Point
-from treeopt.profile.pool import Pool
-from treeopt.profile.workload import Checked, Workload
+from treeopt.profile.points import KernelPoint
+from treeopt.profile.pool import TensorPool
+from treeopt.profile.workload import CheckedCall, Workload
 
 # The k-th token of the accepted path was node 3 k: none but the root stands where it belongs.
 _APART: Final = 3
 _MOST_SETS: Final = 4  # the rows of this step's tree were written a moment ago
 
 
-def compaction_workload(point: Point, pool: Pool, sets: int) -> Workload:
+def compaction_workload(point: KernelPoint, pool: TensorPool, sets: int) -> Workload:
     """`moved` rows of every request in every layer: one launch on a GPU, the reference decoder's way on a processor."""
     requests, moved, layers = (point.size(name) for name in ("requests", "moved", "layers"))
     heads, width = point.size("kv_heads"), point.size("head_dim")
@@ -29,11 +29,11 @@ def compaction_workload(point: Point, pool: Pool, sets: int) -> Workload:
     calls = [_by_kernel(store, moved) if on_gpu else _by_slots(store, moved) for store in stores]
     axis = 1 if on_gpu else 2
 
-    def check() -> Checked:
+    def check() -> CheckedCall:
         path = pool.torch.arange(0, slots, _APART, device=pool.device)
         exact = pool.torch.stack([tensor.index_select(axis, path) for tensor in stores[0]]).double()
         calls[0]()
-        return Checked(pool.torch.stack([tensor.narrow(axis, 0, moved + 1) for tensor in stores[0]]), exact)
+        return CheckedCall(pool.torch.stack([tensor.narrow(axis, 0, moved + 1) for tensor in stores[0]]), exact)
 
     return Workload(calls=tuple(calls), check=check, terms=0)
 

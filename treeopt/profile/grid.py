@@ -8,7 +8,7 @@ from typing import Final
 from treeopt.cost.formats import Dtype
 from treeopt.cost.kernels.attention import GroupedAttention
 from treeopt.cost.kernels.gemm import Gemm
-from treeopt.profile.points import Point, compaction, gemm, interleaved, stream, tree_attention
+from treeopt.profile.points import KernelPoint, compaction, gemm, interleaved, stream, tree_attention
 from treeopt.profile.shapes import Shapes
 
 TOKENS: Final = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096)
@@ -26,7 +26,7 @@ _STREAM_GROUPS: Final = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reach:
+class GridReach:
     """How far the questions go that the profile shall answer.
 
     Attributes:
@@ -40,7 +40,7 @@ class Reach:
     memory_bytes: float = 2e9
 
 
-def grid(shapes: Shapes, dtype: Dtype, reach: Reach) -> list[Point]:
+def grid(shapes: Shapes, dtype: Dtype, reach: GridReach) -> list[KernelPoint]:
     """The points of a step's kernels, so ordered that every beginning covers the whole range.
 
     Experts and messages between GPUs are not among them: torch has no kernel of its own that engines use for them.
@@ -56,7 +56,7 @@ def grid(shapes: Shapes, dtype: Dtype, reach: Reach) -> list[Point]:
     return [point for point in interleaved(groups) if point.traffic_bytes <= reach.memory_bytes]
 
 
-def ceiling_points(dtype: Dtype, *, device: str, memory_bytes: float) -> tuple[Point, Point]:
+def ceiling_points(dtype: Dtype, *, device: str, memory_bytes: float) -> tuple[KernelPoint, KernelPoint]:
     """A large copy and a large matrix product, within the memory given."""
     side, copied = _MATMUL[device], _COPY_BYTES[device]
     while 3 * dtype.bytes_per_value * side * side > memory_bytes:
@@ -66,7 +66,7 @@ def ceiling_points(dtype: Dtype, *, device: str, memory_bytes: float) -> tuple[P
     return stream(copied, dtype), gemm(side, Gemm(side, side), dtype)
 
 
-def _attention_groups(shape: GroupedAttention, dtype: Dtype, reach: Reach) -> list[list[Point]]:
+def _attention_groups(shape: GroupedAttention, dtype: Dtype, reach: GridReach) -> list[list[KernelPoint]]:
     lengths = [keys for keys in KEYS if keys <= reach.max_keys]
     return [
         [tree_attention(b, n, keys, shape, dtype) for keys in lengths for n in NODES if b * n <= reach.max_tokens]
@@ -74,6 +74,6 @@ def _attention_groups(shape: GroupedAttention, dtype: Dtype, reach: Reach) -> li
     ]
 
 
-def _requests(reach: Reach) -> tuple[int, ...]:
+def _requests(reach: GridReach) -> tuple[int, ...]:
     found = tuple(b for b in REQUESTS if b <= reach.max_tokens)
     return found if len(found) >= len(FEW_REQUESTS) else FEW_REQUESTS

@@ -13,9 +13,9 @@ from treeopt.cost.formats import Dtype
 from treeopt.cost.model import ModelShape
 from treeopt.errors import InputError
 from treeopt.profile.device import Device
-from treeopt.profile.grid import Reach, ceiling_points, grid
-from treeopt.profile.points import ATTENTION, Ceilings, Point
-from treeopt.profile.pool import Pool
+from treeopt.profile.grid import GridReach, ceiling_points, grid
+from treeopt.profile.points import ATTENTION, Ceilings, KernelPoint
+from treeopt.profile.pool import TensorPool
 from treeopt.profile.rows import RowFile, Timed
 from treeopt.profile.session import Failed, Schedule, TimePoint, checked_and_timed, schedule, timed
 from treeopt.profile.shapes import Shapes, shapes_of
@@ -41,13 +41,13 @@ class Questions(NamedTuple):
 class PointTime(NamedTuple):
     """A point with its time and how many times its floor that is."""
 
-    point: Point
+    point: KernelPoint
     time_s: float
     over_floor: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Bench:
+class KernelBench:
     """One device, the rows that it fills, and the questions that they answer; without `keep` no row is written.
 
     On a GPU points are timed in a process of their own, which may die of one: end it with `close`.
@@ -78,10 +78,12 @@ class Bench:
         return shapes_of(model, drafter, tp=tp, dtype=dtype)
 
     @cached_property
-    def points(self) -> tuple[Point, ...]:
+    def points(self) -> tuple[KernelPoint, ...]:
         """The grid, coarse to fine."""
         wanted = self.questions
-        reach = Reach(max_tokens=wanted.max_tokens, max_keys=wanted.max_context, memory_bytes=self.device.input_bytes)
+        reach = GridReach(
+            max_tokens=wanted.max_tokens, max_keys=wanted.max_context, memory_bytes=self.device.input_bytes
+        )
         shapes = self.shapes
         if self.device.kind == "cuda":
             from treeopt.profile.attention import kernel_takes
@@ -107,7 +109,7 @@ class Bench:
         )
 
     @cached_property
-    def _ceiling_points(self) -> tuple[Point, Point]:
+    def _ceiling_points(self) -> tuple[KernelPoint, KernelPoint]:
         memory = self.device.input_bytes
         return ceiling_points(self.questions.dtype, device=self.device.kind, memory_bytes=memory)
 
@@ -118,7 +120,7 @@ class Bench:
             budget_s -= self.clock() - self.start_s + _FIT_S
         return schedule(self.points, self.rows, ceilings, device=self.device.kind, budget_s=budget_s)
 
-    def run(self, left: Iterable[Point], *, budget_s: float | None = None) -> Iterator[Timed | Failed]:
+    def run(self, left: Iterable[KernelPoint], *, budget_s: float | None = None) -> Iterator[Timed | Failed]:
         """Time points; each is in the file when it is given, those that fail in the file of failures."""
         deadline_s = None if budget_s is None else self.start_s + budget_s - _FIT_S
         for done in timed(left, self.time_point, deadline_s=deadline_s, clock=self.clock):
@@ -135,7 +137,7 @@ class Bench:
             return self.timing_here()
         from treeopt.profile.child import Child
 
-        bare = Bench(device=self.device, rows=self.rows, questions=self.questions, seed=self.seed, keep=False)
+        bare = KernelBench(device=self.device, rows=self.rows, questions=self.questions, seed=self.seed, keep=False)
         return Child(bare.timing_here)
 
     def timing_here(self) -> TimePoint:
@@ -157,7 +159,7 @@ class Bench:
         another process that came."""
         return self._again(self._ceiling_points)
 
-    def _again(self, points: Sequence[Point]) -> float | None:
+    def _again(self, points: Sequence[KernelPoint]) -> float | None:
         before = self.rows.times(points)
         apart = [
             abs(done.timing.time_s / before[done.point] - 1.0)
@@ -187,14 +189,14 @@ class Bench:
             found.append("tree attention is not timed: the kernel has no configuration for these heads")
         return found
 
-    def make(self, point: Point) -> Workload:
+    def make(self, point: KernelPoint) -> Workload:
         """A point made ready on this device."""
         return workload(point, self.pool, cold=self.cold)
 
     @cached_property
-    def pool(self) -> Pool:
+    def pool(self) -> TensorPool:
         """Random values to run on."""
-        return Pool(dtype=self.questions.dtype, device=self.device.kind, seed=self.seed)
+        return TensorPool(dtype=self.questions.dtype, device=self.device.kind, seed=self.seed)
 
     @cached_property
     def cold(self) -> float:

@@ -25,7 +25,7 @@ class Ceilings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
+class KernelPoint:
     """One kernel at one size.
 
     Attributes:
@@ -60,9 +60,9 @@ class Point:
         return f"{self.operator} {self.dtype}, " + ", ".join(f"{name} {value}" for name, value in self.sizes)
 
 
-def gemm(tokens: int, weight: Gemm, dtype: Dtype) -> Point:
+def gemm(tokens: int, weight: Gemm, dtype: Dtype) -> KernelPoint:
     """`tokens` through one weight."""
-    return Point(
+    return KernelPoint(
         operator=GEMM,
         dtype=dtype,
         sizes=(("tokens", tokens), ("outputs", weight.outputs), ("inputs", weight.inputs)),
@@ -71,10 +71,10 @@ def gemm(tokens: int, weight: Gemm, dtype: Dtype) -> Point:
     )
 
 
-def tree_attention(requests: int, nodes: int, keys: int, shape: GroupedAttention, dtype: Dtype) -> Point:
+def tree_attention(requests: int, nodes: int, keys: int, shape: GroupedAttention, dtype: Dtype) -> KernelPoint:
     """`requests` trees of `nodes`, each over `keys`: its own prefix and the tree's; one layer."""
     rows = 2 * requests * nodes * shape.heads * shape.head_dim  # queries read, results written
-    return Point(
+    return KernelPoint(
         operator=ATTENTION,
         dtype=dtype,
         sizes=(
@@ -90,13 +90,13 @@ def tree_attention(requests: int, nodes: int, keys: int, shape: GroupedAttention
     )
 
 
-def stream(traffic_bytes: int, dtype: Dtype) -> Point:
+def stream(traffic_bytes: int, dtype: Dtype) -> KernelPoint:
     """A copy that moves so many bytes, reads and writes together."""
     sizes = (("traffic_bytes", traffic_bytes),)
-    return Point(operator=STREAM, dtype=dtype, sizes=sizes, traffic_bytes=traffic_bytes, flops=0)
+    return KernelPoint(operator=STREAM, dtype=dtype, sizes=sizes, traffic_bytes=traffic_bytes, flops=0)
 
 
-def compaction(requests: int, moved: int, layers: int, shape: GroupedAttention, dtype: Dtype) -> Point:
+def compaction(requests: int, moved: int, layers: int, shape: GroupedAttention, dtype: Dtype) -> KernelPoint:
     """The KV of `moved` accepted tokens of each request, in all layers, next to the prefix."""
     traffic_bytes = int(2 * dtype.bytes_per_value * requests * moved * layers * shape.kv_values)
     sizes = (
@@ -107,17 +107,17 @@ def compaction(requests: int, moved: int, layers: int, shape: GroupedAttention, 
         ("kv_heads", shape.kv_heads),
         ("head_dim", shape.head_dim),
     )
-    return Point(operator=COMPACTION, dtype=dtype, sizes=sizes, traffic_bytes=traffic_bytes, flops=0)
+    return KernelPoint(operator=COMPACTION, dtype=dtype, sizes=sizes, traffic_bytes=traffic_bytes, flops=0)
 
 
-def coarse_to_fine(points: Sequence[Point]) -> list[Point]:
+def coarse_to_fine(points: Sequence[KernelPoint]) -> list[KernelPoint]:
     """The same points in an order of which every beginning covers the whole range: van der Corput's, in base 2."""
     bits = max(1, (len(points) - 1).bit_length())
     order = (int(f"{i:0{bits}b}"[::-1], 2) for i in range(1 << bits))
     return [points[i] for i in order if i < len(points)]
 
 
-def interleaved(groups: Iterable[Sequence[Point]]) -> Iterator[Point]:
+def interleaved(groups: Iterable[Sequence[KernelPoint]]) -> Iterator[KernelPoint]:
     """One point of every group in turn, each group coarse to fine."""
     queues = [coarse_to_fine(group) for group in groups if group]
     for i in range(max(map(len, queues), default=0)):

@@ -13,7 +13,7 @@ _PATTERN: Final = 4_000_037
 _ALIGNED: Final = 256
 
 
-class Pool:
+class TensorPool:
     """Random values of one dtype on one device; zeros would run faster than any real step.
 
     Tensors taken since the last `reserve` do not overlap.

@@ -13,8 +13,8 @@ from treeopt.cost.fit.choose import FittedFamily
 from treeopt.cost.fit.profile import FitRequest, FittedProfile, fit_profile
 from treeopt.cost.hardware import Hardware
 from treeopt.errors import InputError
-from treeopt.profile.measure import Bench, PointTime
-from treeopt.profile.points import COMPACTION, Ceilings, Point
+from treeopt.profile.measure import KernelBench, PointTime
+from treeopt.profile.points import COMPACTION, Ceilings, KernelPoint
 
 # No link is timed; what prices messages until all-reduce rows are added is this.
 _PCIE_BYTES_PER_S: Final = 64e9
@@ -48,7 +48,7 @@ class DryRun:
 
     device: str
     ceilings: Ceilings
-    points: list[Point]
+    points: list[KernelPoint]
     seconds: list[float]
 
     @property
@@ -109,7 +109,7 @@ class Profiled:
         return compaction_price(self.fitted.hardware, self.times)
 
 
-def profile_of(bench: Bench, *, name: str, command: str, noise: float | None) -> Profiled:
+def profile_of(bench: KernelBench, *, name: str, command: str, noise: float | None) -> Profiled:
     """Fit all rows of the bench's file.
 
     Raises:
@@ -153,7 +153,7 @@ def profile_of(bench: Bench, *, name: str, command: str, noise: float | None) ->
     return Profiled(fitted=fitted, ceilings=bench.ceilings, times=bench.times(), noise=noise, notes=notes)
 
 
-def _state(bench: Bench, drift: float | None) -> list[str]:
+def _state(bench: KernelBench, drift: float | None) -> list[str]:
     """What the device's state says about its times."""
     state = bench.device.gpu_state()
     notes = [] if state is None else list(state.notes())

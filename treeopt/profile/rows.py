@@ -11,7 +11,7 @@ from typing import Any, Final
 from treeopt.errors import FileFormatError, InputError
 from treeopt.files.documents import read_text
 from treeopt.files.writing import append_line, write_atomically
-from treeopt.profile.points import Point
+from treeopt.profile.points import KernelPoint
 from treeopt.profile.timer import Timing
 
 _WHAT: Final = "file of timing rows"
@@ -26,7 +26,7 @@ class Timed:
         error: the worst error of its result against float64, as a share of the largest exact value.
     """
 
-    point: Point
+    point: KernelPoint
     timing: Timing
     error: float
 
@@ -51,7 +51,7 @@ class RowFile:
     path: Path
     device: str
 
-    def times(self, points: Iterable[Point]) -> Mapping[Point, float]:
+    def times(self, points: Iterable[KernelPoint]) -> Mapping[KernelPoint, float]:
         """The seconds of those points that the file already has.
 
         Raises:
@@ -61,7 +61,7 @@ class RowFile:
         known = {_key(row): float(row["time_s"]) for row in self._rows(self.path, "time_s")}
         return {point: known[key] for point, key in _keys(points) if key in known}
 
-    def failures(self, points: Iterable[Point]) -> Mapping[Point, str]:
+    def failures(self, points: Iterable[KernelPoint]) -> Mapping[KernelPoint, str]:
         """Why those points have no time; they are not tried again while the file of failures has them.
 
         Raises:
@@ -75,7 +75,7 @@ class RowFile:
         """Where points that failed are noted: `mine.rows.jsonl` has `mine.rows.failed.jsonl` beside it."""
         return self.path.with_suffix(f".failed{self.path.suffix}")
 
-    def note(self, point: Point, reason: str) -> None:
+    def note(self, point: KernelPoint, reason: str) -> None:
         """Note that a point failed, on disk when this returns.
 
         Raises:
@@ -118,7 +118,7 @@ class RowFile:
         return found
 
 
-def _keys(points: Iterable[Point]) -> Iterator[tuple[Point, tuple[Any, ...]]]:
+def _keys(points: Iterable[KernelPoint]) -> Iterator[tuple[KernelPoint, tuple[Any, ...]]]:
     for point in points:
         yield point, (point.operator, str(point.dtype), *sorted(point.sizes))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from treeopt.errors import TreeoptError
-from treeopt.profile.points import Ceilings, Point
+from treeopt.profile.points import Ceilings, KernelPoint
 from treeopt.profile.rows import RowFile, Timed
 from treeopt.profile.timer import REPEAT_S, REPEATS, Timer
 from treeopt.profile.workload import Workload
@@ -23,23 +23,23 @@ _SHARE: Final = 0.25
 class Schedule:
     """The points of a session in order, those left to time, and the seconds that they are expected to take."""
 
-    points: tuple[Point, ...]
-    left: tuple[Point, ...]
+    points: tuple[KernelPoint, ...]
+    left: tuple[KernelPoint, ...]
     seconds: float
 
 
-def expected_s(point: Point, ceilings: Ceilings, device: str) -> float:
+def expected_s(point: KernelPoint, ceilings: Ceilings, device: str) -> float:
     """The seconds that timing a point takes, if it runs at a quarter of the ceilings: two calls, then the repeats."""
     one_s = point.floor_s(ceilings) / _SHARE
     return _SETUP_S[device] + 2 * one_s + REPEATS * max(REPEAT_S, one_s)
 
 
 def schedule(
-    points: Sequence[Point], rows: RowFile, ceilings: Ceilings, *, device: str, budget_s: float | None
+    points: Sequence[KernelPoint], rows: RowFile, ceilings: Ceilings, *, device: str, budget_s: float | None
 ) -> Schedule:
     """The beginning of `points` that fits into the budget; what the file already has, failures too, costs nothing."""
     done = rows.times(points).keys() | rows.failures(points).keys()
-    chosen: list[Point] = []
+    chosen: list[KernelPoint] = []
     seconds = 0.0
     for point in points:
         cost_s = 0.0 if point in done else expected_s(point, ceilings, device)
@@ -58,14 +58,14 @@ class TimingError(Exception):
 class Failed:
     """A point that could not be timed, and why."""
 
-    point: Point
+    point: KernelPoint
     reason: str
 
 
-TimePoint = Callable[[Point], Timed]
+TimePoint = Callable[[KernelPoint], Timed]
 
 
-def checked_and_timed(point: Point, make: Callable[[Point], Workload], timer: Timer) -> Timed:
+def checked_and_timed(point: KernelPoint, make: Callable[[KernelPoint], Workload], timer: Timer) -> Timed:
     """Check a point, then time it.
 
     Raises:
@@ -77,7 +77,7 @@ def checked_and_timed(point: Point, make: Callable[[Point], Workload], timer: Ti
 
 
 def timed(
-    left: Iterable[Point],
+    left: Iterable[KernelPoint],
     time_point: TimePoint,
     *,
     deadline_s: float | None = None,

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from treeopt.errors import TreeoptError
 from treeopt.extras import require
-from treeopt.profile.points import ATTENTION, COMPACTION, GEMM, STREAM, Point
-from treeopt.profile.pool import Pool
+from treeopt.profile.points import ATTENTION, COMPACTION, GEMM, STREAM, KernelPoint
+from treeopt.profile.pool import TensorPool
 from treeopt.profile.timer import input_sets
 
 # A result may be off by this many roundings of its own dtype, and a sum of n terms, kept in float32, by this many
@@ -25,7 +25,7 @@ class WrongResultError(TreeoptError):
     """A kernel computed something else than the float64 reference: its time says nothing."""
 
 
-class Checked(NamedTuple):
+class CheckedCall(NamedTuple):
     """What a kernel gave, and the same in float64."""
 
     result: Any
@@ -44,11 +44,11 @@ class Workload:
     """
 
     calls: tuple[Callable[[], Any], ...]
-    check: Callable[[], Checked]
+    check: Callable[[], CheckedCall]
     terms: int
-    check_small: Callable[[], Checked] | None = None
+    check_small: Callable[[], CheckedCall] | None = None
 
-    def error(self, point: Point) -> float:
+    def error(self, point: KernelPoint) -> float:
         """The worst error of the first call, as a share of the largest exact value.
 
         Raises:
@@ -58,7 +58,7 @@ class Workload:
             self._within_budget(point, self.check_small())
         return self._within_budget(point, self.check())
 
-    def _within_budget(self, point: Point, checked: Checked) -> float:
+    def _within_budget(self, point: KernelPoint, checked: CheckedCall) -> float:
         result, exact = checked
         scale = max(float(exact.abs().max()), 1e-30)
         found = float((result.double() - exact).abs().max()) / scale
@@ -77,12 +77,12 @@ class Workload:
         return float(_ROUNDINGS * torch.finfo(dtype).eps + sums) if self.terms else 0.0
 
 
-def workload(point: Point, pool: Pool, *, cold: float) -> Workload:
+def workload(point: KernelPoint, pool: TensorPool, *, cold: float) -> Workload:
     """Make a point ready on the pool's device; the sets of inputs together exceed `cold` bytes where they can."""
     from treeopt.profile.attention import tree_attention_workload
     from treeopt.profile.compaction import compaction_workload
 
-    makers: dict[str, Callable[[Point, Pool, int], Workload]] = {
+    makers: dict[str, Callable[[KernelPoint, TensorPool, int], Workload]] = {
         GEMM: _gemm,
         ATTENTION: tree_attention_workload,
         STREAM: _stream,
@@ -91,31 +91,31 @@ def workload(point: Point, pool: Pool, *, cold: float) -> Workload:
     return makers[point.operator](point, pool, input_sets(point.traffic_bytes, cold))
 
 
-def _gemm(point: Point, pool: Pool, sets: int) -> Workload:
+def _gemm(point: KernelPoint, pool: TensorPool, sets: int) -> Workload:
     linear = pool.torch.nn.functional.linear
     m, n, k = (point.size(name) for name in ("tokens", "outputs", "inputs"))
     pool.reserve((m, k), (n, k), sets=sets)
     inputs = [(pool.take(m, k), pool.take(n, k)) for _ in range(sets)]
     x, w = inputs[0]
 
-    def check() -> Checked:
+    def check() -> CheckedCall:
         rows, columns = _spread(pool, m), _spread(pool, n)
-        return Checked(linear(x, w)[rows][:, columns], x[rows].double() @ w[columns].double().T)
+        return CheckedCall(linear(x, w)[rows][:, columns], x[rows].double() @ w[columns].double().T)
 
     return Workload(calls=tuple(partial(linear, x, w) for x, w in inputs), check=check, terms=k)
 
 
-def _stream(point: Point, pool: Pool, sets: int) -> Workload:
+def _stream(point: KernelPoint, pool: TensorPool, sets: int) -> Workload:
     values = max(1, point.traffic_bytes // (2 * pool.dtype.itemsize))
     pool.reserve((values,), (values,), sets=sets)
     pairs = [(pool.take(values), pool.take(values)) for _ in range(sets)]
     source, target = pairs[0]
 
-    def check() -> Checked:
-        return Checked(target.copy_(source), source.double())
+    def check() -> CheckedCall:
+        return CheckedCall(target.copy_(source), source.double())
 
     return Workload(calls=tuple(partial(target.copy_, source) for source, target in pairs), check=check, terms=0)
 
 
-def _spread(pool: Pool, size: int) -> Any:
+def _spread(pool: TensorPool, size: int) -> Any:
     return pool.torch.linspace(0, size - 1, min(size, _CHECKED), device=pool.device).round().long()

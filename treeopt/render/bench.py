@@ -53,7 +53,7 @@ def cell_table(found: BenchResult, width: int) -> RenderableType:
                 Column(name="measured", cells=[_ms(cell.step_time_s) for cell in cells]),
             ],
             [
-                Column(name="tokens/s predicted", cells=[rate(cell.predicted.tokens_per_s) for cell in cells]),
+                Column(name="tokens/s predicted", cells=[rate(cell.predicted.tokens_per_s.value) for cell in cells]),
                 Column(name="measured", cells=[_rate(cell.tokens_per_s) for cell in cells]),
             ],
         ],

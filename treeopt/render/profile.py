@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from treeopt.cost.fit.choose import FittedFamily
-from treeopt.profile.points import ATTENTION, COMPACTION, GEMM, Ceilings, Point
+from treeopt.profile.points import ATTENTION, COMPACTION, GEMM, Ceilings, KernelPoint
 from treeopt.profile.profile import DryRun, OverFloor, Profiled
 
 
@@ -85,7 +85,7 @@ def _floors(found: Sequence[OverFloor]) -> Table:
     return table
 
 
-def _shape(point: Point) -> str:
+def _shape(point: KernelPoint) -> str:
     """What the points of one row of the dry run have in common."""
     if point.operator == GEMM:
         return f"gemm {point.size('outputs')} x {point.size('inputs')}"

@@ -76,7 +76,17 @@ def one_bucket(bucket: Bucket) -> RenderableType:
             Padding(draw(bucket.tree, bucket.path_probabilities, limit=DRAWN_NODES), (0, 2), expand=False),
             Text(),
         ]
+    if len(bucket.by_batch) > 1:
+        parts += [batches_table(bucket), Text()]
     return Group(*parts, alternatives(bucket), Text(), _because(bucket))
+
+
+def batches_table(bucket: Bucket) -> Table:
+    """One draft at every listed batch size that it serves, and what the best draft for that one alone would gain."""
+    table = plain_table("batch", "tokens/s", "speedup", "loses to its own best")
+    for at in bucket.by_batch:
+        table.add_row(str(at.batch), f"{at.tokens_per_s:,.0f}", f"{at.speedup:.2f}x", loss(at.loss))
+    return table
 
 
 def bucket_table(plan: Plan, width: int = WIDE) -> Table:
@@ -117,6 +127,8 @@ def _cells(b: Bucket, plan: Plan, width: int) -> dict[str, str]:
         cells |= {"ms/token": ms(time.mean_s), "p99": ms(time.p99_s), "limit": "met" if b.meets_limit else "exceeded"}
     cells["tokens/s"] = rate(b.tokens_per_s)
     cells["speedup"] = speedup(b.speedup) if yes or tight else "do not speculate"
+    if plan.loses_by_sharing and not tight:
+        cells["range loses"] = loss(b.sharing_loss) if b.sharing_loss > 0.0005 else ""
     lost = b.engine_loss
     if lost is not None:
         cells["engine loses"] = "not known" if lost.share is None else loss(lost.share.value)
@@ -255,7 +267,4 @@ def _optimality(bucket: Bucket) -> str:
     if exact and gap == 0.0:
         return f"exact{among}"
     faster = "faster" if bucket.meets_limit is not False else "quicker per token"
-    how = (
-        "what ties, or serves a range of batch sizes, was chosen" if exact else "the search is bounded, not exhaustive"
-    )
-    return f"no other draft{among} is {faster} by more than {gap:.2%}; {how}"
+    return f"no other draft{among} is {faster} by more than {gap:.2%} than the best one found: bounded, not exhaustive"

@@ -3,7 +3,8 @@
 For greedy verification E(T) = 1 + sum of f over the nodes, whatever the joint law of acceptance, and f never rises
 along a path. So the N - 1 paths with the largest f form a tree, and no tree of N nodes has a larger E. The same holds
 among the paths of at most D tokens; the trees of one depth cap are nested, one node more each. (Sequoia, Chen et al.
-2024, section 4.1 solves the same problem by dynamic programming for product-form f.)
+2024, section 4.1 solves the same problem by dynamic programming for product-form f.) Paths that are never accepted,
+f = 0, are nodes too: they come last, the shallowest first, and pad a tree to a size whose step is cheaper.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treeopt.acceptance.model import PathModel
-from treeopt.arrays import FloatArray, IntArray
+from treeopt.arrays import BoolArray, FloatArray, IntArray
 from treeopt.solve.problem import Limits
 from treeopt.tree import DraftTree
 
@@ -31,7 +32,7 @@ class Level(NamedTuple):
     path: IntArray
 
 
-class Family(Protocol):
+class BestTrees(Protocol):
     """The best trees of one depth cap for 1, 2, ... M nodes."""
 
     @property
@@ -54,7 +55,7 @@ class Family(Protocol):
         """The best tree found with `nodes` nodes, root included."""
 
 
-class NestedFamily:
+class NestedTrees:
     """The nested best trees of one depth cap: the first N - 1 nodes of `order` for every N."""
 
     def __init__(self, levels: Sequence[Level]) -> None:
@@ -105,8 +106,8 @@ class NestedFamily:
         return DraftTree(tuple(paths))
 
 
-def best_families(model: PathModel, limits: Limits, *, max_width: int | None = None) -> list[NestedFamily]:
-    """`[D]` the families of depth caps 1..D, exact for every N up to `limits.max_nodes`.
+def best_trees(model: PathModel, limits: Limits, *, max_width: int | None = None) -> list[NestedTrees]:
+    """`[D]` the best trees of depth caps 1..D, exact for every N up to `limits.max_nodes`.
 
     `max_width` caps the nodes with children on each level below the root, which is exact under product-form f (any
     subtree can hang under the best node of its level) and a lower bound otherwise.
@@ -118,7 +119,7 @@ def best_families(model: PathModel, limits: Limits, *, max_width: int | None = N
     keep = limits.max_nodes - 1
     level = Level(np.ones(1), np.zeros(1, dtype=np.int64), np.zeros((1, 0), dtype=np.int64))
     levels: list[Level] = []
-    families: list[NestedFamily] = []
+    found: list[NestedTrees] = []
     for _ in range(depth_cap if keep else 0):
         child = _children(model, limits, level, max_width if levels else None)
         grown = _best(levels, child, keep)
@@ -126,24 +127,25 @@ def best_families(model: PathModel, limits: Limits, *, max_width: int | None = N
             break
         levels = grown
         level = levels[-1]
-        families.append(NestedFamily(levels))
-    return families
+        found.append(NestedTrees(levels))
+    return found
 
 
 def _children(model: PathModel, limits: Limits, level: Level, max_width: int | None) -> Level:
     parents = np.arange(len(level.f))
     if max_width is not None:
         parents = np.sort(_descending(level.f)[:max_width])
-    rows = allowed_ranks(model.conditional(level.path[parents]), limits)
-    ranks = rows.shape[1]
-    f = (level.f[parents, None] * rows).ravel()
-    parent = np.repeat(parents, ranks)
-    path = np.concatenate([level.path[parent], np.tile(np.arange(ranks), len(parents))[:, None]], axis=1)
-    return Level(f, parent, path)
+    rows, allowed = allowed_ranks(model.conditional(level.path[parents]), limits)
+    row, rank = np.nonzero(allowed)
+    parent = parents[row]
+    path = np.concatenate([level.path[parent], rank[:, None]], axis=1)
+    return Level(level.f[parent] * rows[row, rank], parent, path)
 
 
-def nodes_above(model: PathModel, limits: Limits, depth: int, threshold: float) -> list[Level] | None:
-    """All nodes with f >= threshold (and f > 0) by level, or None if they are more than `MAX_CANDIDATES`."""
+def nodes_above(
+    model: PathModel, limits: Limits, depth: int, threshold: float, *, most: int | None = None
+) -> list[Level] | None:
+    """All nodes with f >= threshold (and f > 0) by level, or None if they are more than `most` (`MAX_CANDIDATES`)."""
     level = Level(np.ones(1), np.zeros(1, dtype=np.int64), np.zeros((1, 0), dtype=np.int64))
     levels: list[Level] = []
     total = 0
@@ -155,20 +157,19 @@ def nodes_above(model: PathModel, limits: Limits, depth: int, threshold: float) 
         level = Level(f[parent, rank], parent, np.concatenate([level.path[parent], rank[:, None]], axis=1))
         levels.append(level)
         total += len(parent)
-        if total > MAX_CANDIDATES:
+        if total > (MAX_CANDIDATES if most is None else most):
             return None
     return levels
 
 
-def allowed_ranks(rows: FloatArray, limits: Limits) -> FloatArray:
-    """`[n, K]` rows with what the rank cap and the children cap exclude left out or set to 0."""
+def allowed_ranks(rows: FloatArray, limits: Limits) -> tuple[FloatArray, BoolArray]:
+    """`[n, K]` rows within the rank cap, and which of their ranks the children cap leaves."""
     rows = rows[:, : limits.max_ranks]
-    if limits.max_children is None or limits.max_children >= rows.shape[1]:
-        return rows
-    order = np.argsort(-rows, axis=1, kind="stable")[:, limits.max_children :]
-    kept = rows.copy()
-    np.put_along_axis(kept, order, 0.0, axis=1)
-    return kept
+    allowed = np.ones(rows.shape, dtype=np.bool_)
+    if limits.max_children is not None and limits.max_children < rows.shape[1]:
+        order = np.argsort(-rows, axis=1, kind="stable")[:, limits.max_children :]
+        np.put_along_axis(allowed, order, False, axis=1)
+    return rows, allowed
 
 
 def _descending(f: FloatArray) -> IntArray:
@@ -188,7 +189,6 @@ def _best(levels: Sequence[Level], child: Level, keep: int) -> list[Level]:
     f = np.concatenate([*(level.f for level in levels), child.f])
     kept = np.zeros(len(f), dtype=np.bool_)
     kept[_descending(f)[:keep]] = True
-    kept &= f > 0.0
     out: list[Level] = []
     start = 0
     above: npt.NDArray[np.int64] = np.zeros(1, dtype=np.int64)  # old index to new index on the level above

@@ -133,11 +133,23 @@ class PaysIf(NamedTuple):
     extra_ms_below: float
 
 
-class Optimality(NamedTuple):
-    """Whether the search found the best draft, and by which share any other could at most be better.
+class AtBatch(NamedTuple):
+    """A bucket's draft at one listed batch size: `loss` is the share of tokens/s below the best draft for it alone.
 
-    Ties and what the evidence cannot tell may choose a smaller draft than the best one found: 9 nodes at 1,000 tokens/s
-    where 12 reach 1,004 are the answer of an exact search with a gap of 0.004.
+    1,900 tokens/s where another draft reaches 2,000 lose 0.05.
+    """
+
+    batch: Count
+    tokens_per_s: Positive
+    speedup: Positive
+    loss: Share
+
+
+class Optimality(NamedTuple):
+    """Whether the best draft is known, and the share by which any draft could at most beat the best one found.
+
+    Both are said of the draft before ties and neighbours were considered: where 12 nodes reach 1,004 tokens/s, and no
+    draft more, the answer may be 9 nodes at 1,000, and is exact with a gap of 0.
     """
 
     exact: bool
@@ -169,8 +181,10 @@ class Bucket:
     `held_out_length` is E on documents that took no part in the search; `ridge_batch` the largest batch whose B x N
     stays under the ridge; `time_per_token` is what a request waits, `meets_limit` whether that is within the plan's
     limits (None without limits); `smallest_visible_gain` is the smallest share of tokens/s to the runner-up that the
-    documents can tell. Of a dynamic tree, `dynamic`, `tree` is the one that it builds on average confidence: its f
-    may sum to another E. `engine_loss` is None in plans that were not made for an engine.
+    documents can tell. `sharing_loss` is the most that an end of the range loses against its own best draft,
+    `changes_loss` what a listed batch size loses so that fewer ranges change, `by_batch` the loss of each. Of a dynamic
+    tree, `dynamic`, `tree` is the one that it builds on average confidence: its f may sum to another E. `engine_loss`
+    is None in plans that were not made for an engine.
     """
 
     WRITTEN: ClassVar[tuple[str | Group, ...]] = (
@@ -181,8 +195,8 @@ class Bucket:
             "evidence",
             (
                 *("path_probabilities", "held_out_length", "time_per_token", "meets_limit", "speedup_at_min"),
-                *("chain_speedup", "ridge_batch", "runner_up", "sharing_loss", "smallest_visible_gain", "categories"),
-                "engine_loss",
+                *("chain_speedup", "ridge_batch", "runner_up", "sharing_loss", "changes_loss", "by_batch"),
+                *("smallest_visible_gain", "categories", "engine_loss"),
             ),
         ),
         "sensitivity",
@@ -211,6 +225,8 @@ class Bucket:
     ridge_batch: Whole
     runner_up: Option | None = None
     sharing_loss: float
+    changes_loss: NotNegative = 0.0
+    by_batch: tuple[AtBatch, ...] = ()
     smallest_visible_gain: NotNegative | None = None
     categories: tuple[Category, ...] = ()
     engine_loss: EngineLoss | None = None
@@ -220,6 +236,16 @@ class Bucket:
     def draft(self) -> Draft:
         """What is drafted: the dynamic tree where there is one."""
         return self.tree if self.dynamic is None else self.dynamic
+
+    @property
+    def ends(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The largest batch size and context, and the smallest."""
+        return (self.batch.max, self.context.max), (self.batch.min, self.context.min)
+
+    @property
+    def serves_several(self) -> bool:
+        """Whether one draft serves more than one batch size or context."""
+        return self.ends[0] != self.ends[1]
 
     @property
     def batches(self) -> str:

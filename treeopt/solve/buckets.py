@@ -1,30 +1,42 @@
-"""Which neighbouring batch sizes share one tree: fewest trees for a stated loss, by dynamic programming."""
+"""Which neighbouring batch sizes share one draft: fewest changes for a stated loss, by dynamic programming."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from treeopt.arrays import BoolArray, FloatArray, IntArray
 from treeopt.errors import SearchError
 
+# Without a loss of its own, a plan's batch sizes lose no more than this so that fewer ranges change.
+MOST_SHARED: Final = 0.02
+# Losses are exact to this: a range's own best option must be within its limit.
+EXACT_TO: Final = 1e-12
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sharing:
     """How far neighbours may share: a batch size loses at most `max_loss` of its best, unless `max_trees` forces more.
 
+    Without `max_loss` a batch size loses what cannot be told anyway (see `choose.allowed_losses`).
+
     Raises:
         SearchError: a loss outside [0, 1) or fewer than one tree.
     """
 
-    max_loss: float = 0.01
+    max_loss: float | None = None
     max_trees: int | None = None
 
+    @property
+    def most(self) -> float:
+        """What a batch size may lose at most."""
+        return MOST_SHARED if self.max_loss is None else self.max_loss
+
     def __post_init__(self) -> None:
-        if not 0.0 <= self.max_loss < 1.0:
+        if self.max_loss is not None and not 0.0 <= self.max_loss < 1.0:
             raise SearchError(
                 f"a sharing loss of {self.max_loss:g}", hint="give a share from 0 to below 1, such as 0.01"
             )
@@ -32,7 +44,7 @@ class Sharing:
             raise SearchError(f"--max-trees {self.max_trees} leaves no bucket", hint="give 1 or more")
 
 
-class Bucket(NamedTuple):
+class Shared(NamedTuple):
     """Ranges `first`..`last` run `option`; every batch size of them loses at most `loss` of its own best."""
 
     first: int
@@ -42,46 +54,78 @@ class Bucket(NamedTuple):
 
 
 def share(
-    loss: FloatArray, *, size: IntArray, tie: float, sharing: Sharing, kind: BoolArray | None = None
-) -> list[Bucket]:
+    loss: FloatArray,
+    *,
+    size: IntArray,
+    tie: float,
+    limit: FloatArray,
+    max_trees: int | None = None,
+    kind: BoolArray | None = None,
+    banned: BoolArray | None = None,
+) -> list[Shared]:
     """Split ranges of batch sizes into buckets.
 
     Args:
         loss: `[ranges, options]` share of the best value that an option loses, inf where it is not allowed.
         size: `[options]` nodes, by which ties are broken.
         tie: options within this share of the best one tie.
-        sharing: how much may be lost for how many buckets.
-        kind: `[ranges]` two kinds of ranges that share no bucket, unless there are fewer buckets than runs of a kind.
+        limit: `[ranges]` what each range may lose so that fewer ranges change; one that loses more with any option
+            may lose as much as with its best.
+        max_trees: at most so many buckets.
+        kind: `[ranges]` two kinds of ranges that share no bucket.
+        banned: `[ranges, options]` options that a range never runs.
 
-    Among all partitions into runs of neighbours the result has the fewest buckets whose losses stay within
-    `sharing.max_loss`, and among those the smallest largest loss, then the smallest sum; if `sharing.max_trees` is
-    fewer, the smallest largest loss with that many.
+    Among all partitions into runs of neighbours within the limits the result has the fewest buckets, then the smallest
+    largest loss, then the smallest sum. Where `max_trees` allows none of these, it has the smallest largest loss of
+    all partitions into so many, within no limits.
     """
-    n = len(loss)
-    most = n if sharing.max_trees is None else min(sharing.max_trees, n)
-    least = _interval_losses(loss)
-    if kind is not None and np.count_nonzero(np.diff(kind)) < most:
-        run = np.concatenate([[0], np.cumsum(np.diff(kind))])
-        least[run[:, None] != run] = np.inf
+    strict = loss if banned is None else np.where(banned, np.inf, loss)
+    most = np.maximum(limit, strict.min(axis=1)) + EXACT_TO
+    strict = np.where(strict <= most[:, None], strict, np.inf)
+    runs = np.zeros(len(loss), dtype=np.int64) if kind is None else np.concatenate([[0], np.cumsum(np.diff(kind))])
+    trees = len(loss) if max_trees is None else min(max_trees, len(loss))
+    edges = _edges(np.where(runs[:, None] != runs, np.inf, _interval_losses(strict)), trees)
+    if edges is not None:
+        return [_pick(strict, size, tie, first, end - 1) for first, end in pairwise(edges)]
+    forced = _interval_losses(loss)
+    if kind is not None and np.count_nonzero(np.diff(kind)) < trees:
+        forced = np.where(runs[:, None] != runs, np.inf, forced)
+    edges = _edges(forced, trees, fewest=False) or [0, len(loss)]
+    # A tie is no reason to lose more than was allowed.
+    return [
+        _pick(loss, size, tie, first, end - 1, most=np.inf if end - first == 1 else float(limit[first:end].min()))
+        for first, end in pairwise(edges)
+    ]
+
+
+def _edges(least: FloatArray, most: int, *, fewest: bool = True) -> list[int] | None:
+    """The borders of the best partition into at most `most` runs, None where none is possible.
+
+    Args:
+        least: `[n, n]` the loss of a bucket of ranges i..j, inf where it may not be.
+        most: how many buckets there may be.
+        fewest: whether fewer buckets come before a smaller loss.
+    """
+    n = len(least)
     worst = np.full((most + 1, n + 1), np.inf)
     total = np.full((most + 1, n + 1), np.inf)
     start = np.zeros((most + 1, n + 1), dtype=np.int64)
     worst[0, 0] = total[0, 0] = 0.0
-    used = most
     for k in range(1, most + 1):
         for end in range(1, n + 1):
             highest = np.maximum(worst[k - 1, :end], least[:end, end - 1])
             summed = total[k - 1, :end] + least[:end, end - 1]
             best = np.lexsort((summed, highest))[0]
             worst[k, end], total[k, end], start[k, end] = highest[best], summed[best], best
-        if worst[k, n] <= sharing.max_loss:
-            used = k
+        if fewest and np.isfinite(worst[k, n]):
             break
+    used = int(np.lexsort((-np.arange(most + 1), total[:, n], worst[:, n]))[0])
+    if not np.isfinite(worst[used, n]):
+        return None
     edges = [n]
     for k in range(used, 0, -1):
         edges.append(int(start[k, edges[-1]]))
-    edges.reverse()
-    return [_pick(loss, size, tie, sharing, first, end - 1) for first, end in pairwise(edges)]
+    return edges[::-1]
 
 
 def _interval_losses(loss: FloatArray) -> FloatArray:
@@ -93,14 +137,13 @@ def _interval_losses(loss: FloatArray) -> FloatArray:
     return least
 
 
-def _pick(loss: FloatArray, size: IntArray, tie: float, sharing: Sharing, first: int, last: int) -> Bucket:
+def _pick(loss: FloatArray, size: IntArray, tie: float, first: int, last: int, *, most: float = np.inf) -> Shared:
+    """The smallest option within a tie of the one that loses least, that loses no more than `most` if any does not;
+    `loss` is inf where an option is not allowed."""
     largest = loss[first : last + 1].max(axis=0)
-    most = largest.min() + tie
-    if first < last:
-        most = min(most, max(sharing.max_loss, largest.min()))  # a tie is no reason to lose more than was allowed
-    ties = np.flatnonzero(largest <= most)
+    ties = np.flatnonzero(largest <= min(largest.min() + tie, max(most, largest.min())))
     option = int(ties[np.lexsort((largest[ties], size[ties]))[0]])
-    return Bucket(first, last, option, float(largest[option]))
+    return Shared(first, last, option, float(largest[option]))
 
 
 def batches_in_words(batch_min: int, batch_max: int | None) -> str:

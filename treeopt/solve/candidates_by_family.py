@@ -1,4 +1,4 @@
-"""The options of a question by the family of its drafts, and the bound on what they leave out."""
+"""The candidates of a problem by the family of its drafts, and the bound on what they leave out."""
 
 from __future__ import annotations
 
@@ -28,10 +28,18 @@ from treeopt.draft_family import (
     has_leading_parents,
 )
 from treeopt.errors import SearchError
-from treeopt.solve.best_trees import Family, allowed_ranks, best_families
-from treeopt.solve.bound import WIDTHS
-from treeopt.solve.candidates import Options, Sizes, chain_options, concatenate, most_chain_tokens, tree_options
-from treeopt.solve.children_cap import capped_families
+from treeopt.solve.best_trees import BestTrees, allowed_ranks, best_trees
+from treeopt.solve.candidates import (
+    WIDTHS,
+    Candidates,
+    Listed,
+    Sizes,
+    chain_candidates,
+    concatenate,
+    most_chain_tokens,
+    tree_candidates,
+)
+from treeopt.solve.children_cap import capped_trees
 from treeopt.solve.problem import Limits
 from treeopt.solve.uniform_trees import uniform_levels
 from treeopt.tree import DraftTree
@@ -41,16 +49,7 @@ _PLAIN_AND_NONE: Final = Limits(max_nodes=1)
 _NARROW: Final = WIDTHS[:6]
 
 
-class Offered(NamedTuple):
-    """The options; the sizes by which all other trees are bounded, None where the options are all that there is; and
-    the best trees within limits for each of `WIDTHS`, where they help."""
-
-    options: Options
-    sizes: Sizes | None = None
-    by_width: Callable[[Limits], Sequence[Sequence[Family]]] | None = None
-
-
-def offered(family: DraftFamily, ranks: PathModel, limits: Limits) -> Offered:
+def list_candidates(family: DraftFamily, ranks: PathModel, limits: Limits) -> Listed:
     """Plain decoding, and all drafts of a family that may be the best one.
 
     Raises:
@@ -60,12 +59,12 @@ def offered(family: DraftFamily, ranks: PathModel, limits: Limits) -> Offered:
     if isinstance(family, StaticTrees):
         return _trees(family, ranks, limits, depth)
     if isinstance(family, Chains):
-        return Offered(_chains(ranks, limits, depth))
+        return Listed(_chains(ranks, limits, depth))
     plain = _chains(ranks, _PLAIN_AND_NONE, depth)
     found = (
         _uniform(family, ranks, limits, depth) if isinstance(family, UniformTrees) else _dynamic(family, ranks, limits)
     )
-    return Offered(concatenate([plain, found]))
+    return Listed(concatenate([plain, found]))
 
 
 def tree_of(draft: Draft, ranks: PathModel) -> DraftTree:
@@ -75,59 +74,60 @@ def tree_of(draft: Draft, ranks: PathModel) -> DraftTree:
     return dynamic_tree_shape(ranks.confidence if isinstance(ranks, ValuedModel) else ranks, draft)
 
 
-def _trees(family: StaticTrees, ranks: PathModel, limits: Limits, depth: int) -> Offered:
+def _trees(family: StaticTrees, ranks: PathModel, limits: Limits, depth: int) -> Listed:
     cap = family.max_expanded
     if limits.max_children is not None and not family.rank_gaps:
         # Children without gaps are the best ranks: so many of them is a cap on the ranks.
         limits = replace(limits, max_ranks=min(limits.max_children, limits.max_ranks or ranks.ranks), max_children=None)
-    families = _families(ranks, limits, cap)
-    trees = [tree_options(families, depth)]
+    trees_by_depth = _best_trees(ranks, limits, cap)
+    trees = [tree_candidates(trees_by_depth, depth)]
     chains = _chains(ranks, limits, depth)
-    most_of_chains = chains.expected_tokens
+    most_of_chains = chains.tokens
     if family.rank_gaps and not ranks.product_form:  # else no chain beats that of the top guesses
         most_of_chains = most_chain_tokens(ranks, limits, int(chains.depth.max()))
     most = {(d + 1, d): float(E) for d, E in enumerate(most_of_chains)}
     if family.min_depth > 1:
         two_deep = _two_deep(ranks, limits, depth, gaps=family.rank_gaps)
         trees.append(two_deep)
-        most |= {(int(n), 2): float(E) for n, E in zip(two_deep.nodes, two_deep.expected_tokens, strict=True)}
-    options = concatenate([chains, *trees])
-    free = families if cap is None or ranks.product_form else _families(ranks, limits, None)
+        most |= {(int(n), 2): float(E) for n, E in zip(two_deep.nodes, two_deep.tokens, strict=True)}
+    candidates = concatenate([chains, *trees])
+    free = trees_by_depth if cap is None or ranks.product_form else _best_trees(ranks, limits, None)
     sizes = Sizes.of(free, depth=limits.depth_for(ranks), levels=depth, most=most)
     if family.leading_parents:
-        return Offered(_leading(options, ranks, limits, depth), sizes)
+        return Listed(_leading(candidates, ranks, limits, depth), sizes)
 
-    def by_width(within: Limits) -> Sequence[Sequence[Family]]:
+    def by_width(within: Limits) -> Sequence[Sequence[BestTrees]]:
         widths = [w if cap is None else min(w, cap) for w in WIDTHS]
         sized = replace(limits, max_nodes=within.max_nodes, max_depth=within.max_depth)
-        return [best_families(ranks, sized, max_width=w) for w in widths]
+        return [best_trees(ranks, sized, max_width=w) for w in widths]
 
-    return Offered(options, sizes, by_width if ranks.product_form else None)
+    return Listed(candidates, sizes, by_width if ranks.product_form else None)
 
 
-def _families(ranks: PathModel, limits: Limits, max_expanded: int | None) -> Sequence[Family]:
+def _best_trees(ranks: PathModel, limits: Limits, max_expanded: int | None) -> Sequence[BestTrees]:
     binds = limits.max_children is not None and limits.max_children < min(ranks.ranks, limits.max_ranks or ranks.ranks)
     if binds and not ranks.product_form and max_expanded is None:
-        return capped_families(ranks, limits)
-    return best_families(ranks, limits, max_width=max_expanded)
+        return capped_trees(ranks, limits)
+    return best_trees(ranks, limits, max_width=max_expanded)
 
 
-def _chains(ranks: PathModel, limits: Limits, depth: int) -> Options:
+def _chains(ranks: PathModel, limits: Limits, depth: int) -> Candidates:
     longest = min(limits.max_nodes, limits.depth_for(ranks) + 1)
-    return chain_options(ranks, Limits(max_nodes=longest), depth)
+    return chain_candidates(ranks, Limits(max_nodes=longest), depth)
 
 
-def _two_deep(ranks: PathModel, limits: Limits, depth: int, *, gaps: bool) -> Options:
+def _two_deep(ranks: PathModel, limits: Limits, depth: int, *, gaps: bool) -> Candidates:
     """The best trees of depth 2 for sizes at which the best tree may have depth 1.
 
     There the likeliest nodes all have depth 1, so one of depth 2 takes the place of the unlikeliest: the best child
     of some node, whose parent may have to come in with it.
     """
     if limits.depth_for(ranks) < 2:
-        return tree_options([], depth)
-    first = allowed_ranks(ranks.conditional(np.zeros((1, 0), dtype=np.int64)), limits)[0]
-    count = int(np.count_nonzero(first))
-    rows = allowed_ranks(ranks.conditional(np.arange(len(first))[:, None]), limits)
+        return tree_candidates([], depth)
+    rows, allowed = allowed_ranks(ranks.conditional(np.zeros((1, 0), dtype=np.int64)), limits)
+    first, count = rows[0], int(np.count_nonzero(allowed[0]))
+    rows, allowed = allowed_ranks(ranks.conditional(np.arange(len(first))[:, None]), limits)
+    rows = np.where(allowed, rows, 0.0)
     below = first * rows.max(axis=1)
     found = [
         _Small(nodes, r, int(rows[r].argmax()), float(first[_beside(r, nodes)].sum() + first[r] + below[r]))
@@ -156,60 +156,60 @@ def _small_tree(small: _Small) -> DraftTree:
     return DraftTree((*((r,) for r in first), (small.parent, small.child)))
 
 
-def _listed(trees: Sequence[DraftTree], tokens: Sequence[float], depth: int) -> Options:
-    """StaticTrees one by one as options."""
+def _listed(trees: Sequence[DraftTree], tokens: Sequence[float], depth: int) -> Candidates:
+    """StaticTrees one by one as candidates."""
     widths = np.zeros((len(trees), depth), dtype=np.int64)
     for row, tree in zip(widths, trees, strict=True):
         row[: tree.depth] = tree.expanded_widths
-    return Options(
+    return Candidates(
         nodes=np.array([len(t) for t in trees], dtype=np.int64),
         depth=np.array([t.depth for t in trees], dtype=np.int64),
         widths=widths,
-        expected_tokens=np.array(tokens, dtype=np.float64),
+        tokens=np.array(tokens, dtype=np.float64),
         makers=tuple(_constant(tree) for tree in trees),
     )
 
 
-def _leading(options: Options, ranks: PathModel, limits: Limits, depth: int) -> Options:
-    """The options with leading parents; where they take one away, narrower trees of its size stand in."""
-    kept = _with_leading_parents(options)
-    missing = np.setdiff1d(np.arange(len(options.nodes)), kept)
+def _leading(candidates: Candidates, ranks: PathModel, limits: Limits, depth: int) -> Candidates:
+    """The candidates with leading parents; where they take one away, narrower trees of its size stand in."""
+    kept = _with_leading_parents(candidates)
+    missing = np.setdiff1d(np.arange(len(candidates.nodes)), kept)
     if not len(missing):
-        return options
-    narrower = [tree_options(best_families(ranks, limits, max_width=w), depth) for w in _NARROW]
+        return candidates
+    narrower = [tree_candidates(best_trees(ranks, limits, max_width=w), depth) for w in _NARROW]
     stand_ins = concatenate(narrower)
-    stand_ins = stand_ins.only(np.flatnonzero(np.isin(stand_ins.nodes, options.nodes[missing])))
-    return concatenate([options.only(kept), stand_ins.only(_with_leading_parents(stand_ins))])
+    stand_ins = stand_ins.only(np.flatnonzero(np.isin(stand_ins.nodes, candidates.nodes[missing])))
+    return concatenate([candidates.only(kept), stand_ins.only(_with_leading_parents(stand_ins))])
 
 
-def _with_leading_parents(options: Options) -> IntArray:
-    drafts = [options.draft(i) for i in range(len(options.nodes))]
+def _with_leading_parents(candidates: Candidates) -> IntArray:
+    drafts = [candidates.draft(i) for i in range(len(candidates.nodes))]
     kept = [i for i, draft in enumerate(drafts) if isinstance(draft, DraftTree) and has_leading_parents(draft)]
     return np.array(kept, dtype=np.int64)
 
 
-def _uniform(family: UniformTrees, ranks: PathModel, limits: Limits, depth: int) -> Options:
+def _uniform(family: UniformTrees, ranks: PathModel, limits: Limits, depth: int) -> Candidates:
     blocks = list(_uniform_blocks(family, ranks, limits, depth))
     return concatenate(blocks) if blocks else _listed([], [], depth)
 
 
-def _uniform_blocks(family: UniformTrees, ranks: PathModel, limits: Limits, depth: int) -> Iterator[Options]:
+def _uniform_blocks(family: UniformTrees, ranks: PathModel, limits: Limits, depth: int) -> Iterator[Candidates]:
     for level in uniform_levels(ranks, limits, equal_widths=family.equal_widths):
         n, d = level.widths.shape
         widths = np.zeros((n, depth), dtype=np.int64)
         widths[:, :d] = np.cumprod(
             np.concatenate([np.ones((n, 1), dtype=np.int64), level.widths[:, :-1]], axis=1), axis=1
         )
-        yield Options(
+        yield Candidates(
             nodes=level.nodes,
             depth=np.full(n, d, dtype=np.int64),
             widths=widths,
-            expected_tokens=level.expected_tokens,
+            tokens=level.expected_tokens,
             makers=tuple(_uniform_maker(tuple(w)) for w in level.widths.tolist()),
         )
 
 
-def _dynamic(family: DynamicTrees, ranks: PathModel, limits: Limits) -> Options:
+def _dynamic(family: DynamicTrees, ranks: PathModel, limits: Limits) -> Candidates:
     """All dynamic trees that the engine accepts, in the order in which it is asked for them."""
     wanted = dynamic_tree_caps(family, ranks, limits)
     values = ranks.values if isinstance(ranks, ValuedModel) else ModelValues.of(ranks, wanted)
@@ -230,11 +230,11 @@ def _dynamic(family: DynamicTrees, ranks: PathModel, limits: Limits) -> Options:
     tokens_of = {(steps, topk): values.tokens(steps, topk) for steps, topk in {(t[0], t[1]) for t in found}}
     steps, topk, nodes = np.array(found, dtype=np.int64).T
     tokens = np.array([tokens_of[t.num_steps, t.topk][t.num_draft_tokens] for t in found])
-    return Options(
+    return Candidates(
         nodes=nodes,
         depth=steps,
         widths=dynamic_tree_widths(steps, topk, levels=max(ranks.depth, 1)),
-        expected_tokens=tokens,
+        tokens=tokens,
         makers=tuple(_constant(_as_chain(t)) for t in found),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from treeopt.acceptance.model import PathModel
@@ -103,7 +104,7 @@ class Problem:
     (default: `context`) to `context` and is judged at both ends of those too.
     `budget_tokens` caps B x N; under `length` it defaults to the ridge. `time_limit` caps the time per token.
     `sharing` says how much a batch size may lose by sharing its neighbour's draft. `family` is what may be drafted;
-    without `may_be_off` something must be.
+    without `may_be_off` something must be. Unless `only_listed`, the search asks more batch sizes where it helps.
 
     Raises:
         InputError: no batch, a batch below 1, a context below 0, or a budget below 1.
@@ -120,6 +121,7 @@ class Problem:
     sharing: Sharing = Sharing()
     family: DraftFamily = ANY_TREE
     may_be_off: bool = True
+    only_listed: bool = False
 
     @property
     def caps(self) -> Limits:
@@ -148,6 +150,19 @@ class Problem:
         low, high = self.ranges[0][0], self.ranges[-1][1]
         corners = [Point(b, c) for c in (self.context_min, self.context) for b in (low, high)]
         return tuple(dict.fromkeys(corners))
+
+    def filled(self) -> Problem:
+        """The problem with powers of two between listed batch sizes that are more than a factor of 2 apart.
+
+        Worked: 1, 8, 24 become 1, 2, 4, 8, 16, 24.
+        """
+        between = {
+            size
+            for low, high in pairwise((*([] if self.first_batch is None else [self.first_batch]), *self.batches))
+            for size in (1 << n for n in range(low.bit_length(), high.bit_length()))
+            if low < size < high and high > 2 * low
+        }
+        return replace(self, batches=tuple(sorted({*self.batches, *between})))
 
     def at(self, point: Point) -> Problem:
         """The same problem for one batch size and context."""

@@ -17,7 +17,7 @@ from treeopt.decode.draws import RandomDraws
 from treeopt.decode.models import CausalModel, as_float64, distributions, likeliest
 from treeopt.decode.rules import RULES
 from treeopt.decode.step import text_step, tree_step
-from treeopt.decode.verdicts import Verification
+from treeopt.decode.verdicts import StepToVerify
 from treeopt.extras import require
 from treeopt.tree import DraftTree
 from treeopt.verify.dump import StepDump
@@ -36,7 +36,7 @@ def own_dump(case: Case) -> StepDump:
     logits = _exchanged(logits, path[:-1], case.tokens[path[1:]])
     target = likeliest(logits)
     target[path[:-1]] = case.tokens[path[1:]]  # of equally likely ones
-    evidence = Verification(trees=trees, tokens=case.tokens[None], best=target[None])
+    evidence = StepToVerify(trees=trees, tokens=case.tokens[None], best=target[None])
     verdict = RULES[0].judge(evidence, RandomDraws(np.random.default_rng(0)))
     step = tree_step(trees, case.tokens[None], lengths=row + L, rows=row)
     judged = _judged(case, logits)

@@ -19,7 +19,7 @@ from treeopt.decode.guesses import Listed, ListedGuesses
 from treeopt.decode.models import as_float64
 from treeopt.decode.rules import RULES, Rule
 from treeopt.decode.step import text_step, tree_step
-from treeopt.decode.verdicts import Verification, end_at
+from treeopt.decode.verdicts import StepToVerify, end_at
 from treeopt.tree import DraftTree
 from treeopt.verify.case import Case, cache_difference, own_dump
 from treeopt.verify.diagnose import diagnose
@@ -131,7 +131,7 @@ def _gathering(case: Case) -> Check:
     p = np.eye(N + 1)[wanted]
     q = np.broadcast_to(np.full(N + 1, 1.0 / (N + 1)), p.shape)
     trees = TreeBatch.repeat(case.tree, N)
-    evidence = Verification(trees=trees, tokens=labels, best=wanted, p=p, q=q)
+    evidence = StepToVerify(trees=trees, tokens=labels, best=wanted, p=p, q=q)
     wrong = [_misjudged(rule, evidence, case) for rule in RULES]
     worst = int(np.argmax([len(nodes) for nodes in wrong]))
     where = f"{RULES[worst].label}: node {wrong[worst][0]}" if wrong[worst] else ""
@@ -144,7 +144,7 @@ def _gathering(case: Case) -> Check:
     )
 
 
-def _misjudged(rule: Rule, evidence: Verification, case: Case) -> list[int]:
+def _misjudged(rule: Rule, evidence: StepToVerify, case: Case) -> list[int]:
     path, token = rule.judge(evidence, RandomDraws(np.random.default_rng(0)))
     N = len(case.tree)
     return [n for n in range(N) if path[n][path[n] >= 0].tolist() != case.path(n).tolist() or token[n] != N]
@@ -158,7 +158,7 @@ def _ends(case: Case) -> Check:
         wanted = np.full((1, N), N)
         wanted[0, case.path(leaf)[:-1]] = case.path(leaf)[1:]
         labels = np.arange(N)[None]
-        evidence = Verification(trees=TreeBatch.of([case.tree]), tokens=labels, best=wanted)
+        evidence = StepToVerify(trees=TreeBatch.of([case.tree]), tokens=labels, best=wanted)
         verdict = end_at(RULES[0].judge(evidence, RandomDraws(np.random.default_rng(0))), labels, frozenset({node}))
         if emissions(verdict, labels) != [tuple(case.path(node)[1:].tolist())]:
             wrong.append(node)

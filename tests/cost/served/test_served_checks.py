@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from shared import SHARED, needs_shared
 
-from treeopt.cost.served.checks import Checked
+from treeopt.cost.served.checks import CheckedSteps
 from treeopt.cost.served.reading import read_steps
 from treeopt.errors import FileFormatError, InputError
 
@@ -17,7 +17,7 @@ PUBLISHED = SHARED / "data" / "measured" / "vllm_step_ms_by_batch_k.csv"
 
 @pytest.fixture
 def read(tmp_path: Path):
-    def read_rows(rows: str) -> Checked:
+    def read_rows(rows: str) -> CheckedSteps:
         path = tmp_path / "steps.csv"
         path.write_text("batch,k,step_ms\n" + rows)
         return read_steps([path])

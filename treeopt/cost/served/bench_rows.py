@@ -21,7 +21,7 @@ from treeopt.files.evidence_lines import Line, SourceFile, count, find_mappings,
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bench:
+class BenchReport:
     """One kind of benchmark file: what it is, the key that only it holds, and how its mappings become rows."""
 
     what: str
@@ -160,9 +160,11 @@ _BATCH_STATS: Final = "batch_stats"
 
 # In this order: a file is read as the first kind whose key it holds.
 BENCHES: Final = (
-    Bench(what="SGLang bench_speculative JSONL", key="acc_length", rows=_sglang_bench),
-    Bench(what="SpecForge bench results", key="metrics", rows=_specforge),
-    Bench(what="vLLM batch x K table", key=_BATCH_STATS, rows=_vllm_table),
-    Bench(what="`vllm bench serve` JSON", key="max_concurrency", rows=_vllm_bench),
-    Bench(what="TensorRT-LLM iteration statistics", key="inflightBatchingStats", rows=_trtllm_iteration, repeats=True),
+    BenchReport(what="SGLang bench_speculative JSONL", key="acc_length", rows=_sglang_bench),
+    BenchReport(what="SpecForge bench results", key="metrics", rows=_specforge),
+    BenchReport(what="vLLM batch x K table", key=_BATCH_STATS, rows=_vllm_table),
+    BenchReport(what="`vllm bench serve` JSON", key="max_concurrency", rows=_vllm_bench),
+    BenchReport(
+        what="TensorRT-LLM iteration statistics", key="inflightBatchingStats", rows=_trtllm_iteration, repeats=True
+    ),
 )

@@ -20,14 +20,14 @@ _MIN_REPEATED: Final = 2  # equal cells of two batch sizes before one counts as 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checked:
+class CheckedSteps:
     """The rows that remain, and what was found, one sentence each with its file and line."""
 
     rows: tuple[ServedStep, ...]
     findings: tuple[str, ...]
 
 
-def checked(rows: Sequence[ServedStep]) -> Checked:
+def checked(rows: Sequence[ServedStep]) -> CheckedSteps:
     """Drop copies, name what is odd.
 
     Raises:
@@ -37,7 +37,7 @@ def checked(rows: Sequence[ServedStep]) -> Checked:
     rows, pauses = _without_pauses(rows)
     kept, copies = _without_copies(rows)
     kept, repeated = _without_repeated_batches(kept)
-    return Checked(rows=tuple(kept), findings=(*pauses, *copies, *repeated, *_falls(kept)))
+    return CheckedSteps(rows=tuple(kept), findings=(*pauses, *copies, *repeated, *_falls(kept)))
 
 
 def refuse_other_unit(rows: Sequence[ServedStep], expected_s: FloatArray) -> None:

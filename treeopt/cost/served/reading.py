@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from treeopt.cost.served.bench_rows import HeldFile, read_bench_steps
-from treeopt.cost.served.checks import Checked, checked
+from treeopt.cost.served.checks import CheckedSteps, checked
 from treeopt.cost.served.csv_rows import read_csv_steps
 from treeopt.cost.served.step import ServedStep, medians
 from treeopt.cost.served.text_rows import holds_printed_steps, read_printed_steps
@@ -15,7 +15,7 @@ from treeopt.errors import FileFormatError
 from treeopt.files.documents import read_text
 
 
-def read_steps(paths: Sequence[Path]) -> Checked:
+def read_steps(paths: Sequence[Path]) -> CheckedSteps:
     """The rows of all files together, without copies, with what was found odd.
 
     Raises:
@@ -25,7 +25,7 @@ def read_steps(paths: Sequence[Path]) -> Checked:
     return checked([row for path in paths for row in _read(path, read_text(path, what=_WHAT))])
 
 
-def steps_of(path: Path, text: str) -> Checked:
+def steps_of(path: Path, text: str) -> CheckedSteps:
     """As `read_steps`, of one file whose text was read already: a pipe gives it only once."""
     return checked(_read(path, text))
 

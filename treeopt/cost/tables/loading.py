@@ -172,10 +172,10 @@ def _served(path: Path, text: str) -> _Found:
         )
     if trees:
         findings.append(f"{trees} of {len(found.rows)} rows are of trees, which say nothing of other trees: left out")
-    if not any(row.depth for row in chains):
+    if trees and not any(row.depth for row in chains):
         gains = ", ".join(f"{p.step.named()} {p.speedup:.2f}x" for p in payoffs(found.rows) if p.speedup is not None)
         raise InputError(
-            f"{path.name} has plain steps and {trees} rows of trees, and no chain; beside plain decoding: {gains}",
+            f"{path} has plain steps and {trees} rows of trees, and no chain; beside plain decoding: {gains}",
             hint="fit engine constants to it instead: `treeopt profile fit --steps`",
         )
     by_rate = any(row.by_rate for row in chains)
