@@ -24,7 +24,7 @@ from treeopt.acceptance.traffic import Traffic
 from treeopt.answer import Estimate
 from treeopt.arrays import FloatArray
 from treeopt.cost.step_cost import IntLike
-from treeopt.planner.inputs import load_evidence
+from treeopt.planner.traffic_input import load_traffic
 from treeopt.solve.bucket import Bucket
 from treeopt.solve.problem import Limits, Objective, Problem
 from treeopt.solve.report import held_out_length
@@ -132,7 +132,7 @@ def outcome(here: Traffic, there: Traffic, known_tree: DraftTree) -> Outcome:
 
 def split(path: Path, trees: list[DraftTree], seed: int) -> list[tuple[Outcome, Outcome]]:
     """For every tree size the outcomes of one split in both directions."""
-    here, there = load_evidence(str(path))[0].split(0.5, seed)
+    here, there = load_traffic(str(path))[0].split(0.5, seed)
     return [(outcome(here, there, tree), outcome(there, here, tree)) for tree in trees]
 
 
@@ -195,7 +195,7 @@ def main() -> None:
     print(HEADER)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         for path in paths:
-            evidence = load_evidence(str(path))[0]
+            evidence = load_traffic(str(path))[0]
             trees = [searched(evidence, nodes).choice.tree for nodes in NODES]
             splits = list(pool.map(split, repeat(path), repeat(trees), range(SPLITS)))
             for i, nodes in enumerate(NODES):

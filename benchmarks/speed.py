@@ -20,8 +20,9 @@ from treeopt.acceptance.replay import replay
 from treeopt.acceptance.table import DepthRankModel
 from treeopt.acceptance.trace import Trace
 from treeopt.acceptance.traffic import Traffic
-from treeopt.planner.inputs import load_evidence, load_inputs
+from treeopt.planner.inputs import load_inputs
 from treeopt.planner.names import Names
+from treeopt.planner.traffic_input import load_traffic
 from treeopt.solve.problem import Limits, Problem
 from treeopt.solve.search import search
 from treeopt.tree import DraftTree
@@ -51,7 +52,7 @@ def plan_of_nine() -> float:
 def plan_of_nine_from_paths() -> float:
     inputs = load_inputs(Names())
     question = Problem(batches=BATCHES, limits=Limits(max_nodes=256))
-    return median_s(lambda: search(question, load_evidence(Names.ranks)[0], inputs.cost))
+    return median_s(lambda: search(question, load_traffic(Names.ranks)[0], inputs.cost))
 
 
 def command() -> tuple[float, float]:

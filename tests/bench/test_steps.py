@@ -53,7 +53,7 @@ def test_the_command_has_the_plan_s_inputs_and_replaces_nothing(inputs: Inputs, 
     context = fit_context(cells_of(inputs.cost, (1,), (0,)))
     assert said == (
         f"fit them with treeopt profile fit --steps '{tmp_path}/my steps.csv' --hardware h100-sxm-vllm-0.24 "
-        f"--model llama-3.1-8b --drafter eagle --dtype bf16 --context {context} --capture-sizes 8,512 "
+        f"--model llama-3.1-8b --drafter eagle --context {context} --capture-sizes 8,512 "
         f"--out '{tmp_path}/my steps-hardware-2.yaml'"
     )
 

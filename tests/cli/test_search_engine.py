@@ -39,7 +39,7 @@ def trace(tmp_path: Path) -> Path:
 
 def test_the_answer_says_what_the_engine_costs(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "plan.yaml"
-    apart = ("--batches", "1,8,32,256", "--hardware", "h200-sxm-trtllm-1.3")
+    apart = ("--batches", "1,64,1024", "--ranks", "example", "--hardware", "h100-sxm-vllm-0.24")
     ran = run("search", *apart, "--engine", "vllm", "--out", path)
     assert ran.code == 0
     for words in ("for vllm 0.33.0 (schedule)", "engine loses", "without it"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import io
 import os
@@ -95,3 +96,27 @@ def test_a_long_log_through_a_pipe_loses_nothing(
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a directory"):
         read_text(tmp_path, what="plan")
+
+
+# What is no input: the machine's own description, and files that a command keeps for itself while it runs.
+READERS = {"treeopt.profile.device", "treeopt.collect.parts", "treeopt.record.shards", "treeopt.cli"}
+
+
+def test_no_command_opens_an_input_otherwise() -> None:
+    root = Path(opening.__file__).parents[1]
+    found = []
+    for path in sorted(p for p in root.rglob("*.py") if "files" not in p.relative_to(root).parts[:1]):
+        module = ".".join((root.name, *path.relative_to(root).with_suffix("").parts)).removesuffix(".__init__")
+        for node in ast.walk(ast.parse(path.read_text())) if module not in READERS else ():
+            if isinstance(node, ast.Call) and opens(node):
+                found.append(f"{module}:{node.lineno}")
+    assert found == []
+
+
+def opens(call: ast.Call) -> bool:
+    """Whether a call is `open(...)`, `path.open("r...")`, `read_text()` or `read_bytes()`."""
+    if isinstance(call.func, ast.Name):
+        return call.func.id == "open"
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    mode = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else ""
+    return (name == "open" and mode in ("r", "rb", "rt")) or (name in ("read_text", "read_bytes") and not call.args)

@@ -206,8 +206,8 @@ def test_plans_of_version_1_that_contradict_themselves(old: str, new: str, messa
         ("context: {min: 1025, max: 8192}", "context: {min: 1026, max: 8192}", "contexts before end at 1024"),
         ("context: {min: 1025, max: 8192}", "context: {min: 1025, max: 1000}", "below the first"),
         (
-            "batch: {min: 1, max: 8}\n  context: {min: 1025",
-            "batch: {min: 2, max: 8}\n  context: {min: 1025",
+            "batch: {min: 1, max: 1}\n  context: {min: 1025",
+            "batch: {min: 2, max: 1}\n  context: {min: 1025",
             "batch",
         ),
         ("max_mean_s: 0.004", "max_mean_s: 0.0", "0 ms per token"),

@@ -96,7 +96,7 @@ def test_what_a_node_needs_is_counted_against_the_step_before_it() -> None:
     plan = replace(plan_of(bucket_of(DraftTree.chain(2), 1, 1)), limits=Limits(max_nodes=3))
     first, second = explain(plan, inputs, batch=1).additions
     assert (first.f, second.f) == (pytest.approx(0.6), pytest.approx(0.3))
-    assert (first.needed_f, second.needed_f) == (pytest.approx(0.5), pytest.approx(0.32))
+    assert (first.needed_gain, second.needed_gain) == (pytest.approx(0.5), pytest.approx(0.32))
     assert (first.pays, second.pays) == (True, False)
 
 

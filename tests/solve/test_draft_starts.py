@@ -22,7 +22,7 @@ from treeopt.acceptance.traffic import Part, Traffic
 from treeopt.draft_family import ANY_TREE, Chains, DraftFamily
 from treeopt.errors import InputError, SearchError
 from treeopt.files.shipped import locate
-from treeopt.planner.inputs import load_evidence
+from treeopt.planner.traffic_input import load_traffic
 from treeopt.solve.best_trees import best_trees
 from treeopt.solve.buckets import Sharing
 from treeopt.solve.choose import paired_gain
@@ -41,7 +41,7 @@ def rising(token_s: float = 0.01, context_s: float = 0.0) -> FakeCost:
 
 @pytest.fixture(scope="module")
 def shipped() -> Traffic:
-    return load_evidence("smollm2-135m-eagle")[0]
+    return load_traffic("smollm2-135m-eagle")[0]
 
 
 def table(rates: list[list[float]], reached: list[float] | None = None) -> Part:
@@ -155,7 +155,7 @@ def test_shares_that_hold_nothing_out(shipped: Traffic, share: float) -> None:
 )
 def test_mixtures_that_are_none(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        load_evidence(text)
+        load_traffic(text)
 
 
 def test_a_range_whose_ends_want_different_trees_says_what_sharing_costs() -> None:

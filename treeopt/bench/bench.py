@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from treeopt.acceptance.intervals import MIN_DOCUMENTS, interval_of
-from treeopt.bench.result import Basis, BenchCell, BenchResult, Promise, cell, forecast, promise
+from treeopt.bench.result import BenchCell, BenchResult, ForecastBasis, Promise, cell, forecast, promise
 from treeopt.bench.runs import CHAIN, PLAIN, PLAN, Advance, DecodingSetup, Method, Run, RunPlan, run_side_by_side
 from treeopt.bench.sample import RunRedraws, RunSample, draw_all, take_samples
 from treeopt.errors import InputError
@@ -42,7 +42,7 @@ class BenchRuns:
 def bench(
     subject: DecodingSetup,
     ways: Ways,
-    basis: Basis,
+    basis: ForecastBasis,
     runs: BenchRuns,
     *,
     setting: Sequence[tuple[str, Any]] = (),
@@ -90,7 +90,12 @@ class _Measured(NamedTuple):
 
 
 def _measured(
-    passes: Sequence[Sequence[Run]], ways: Sequence[Method], subject: DecodingSetup, basis: Basis, batch: int, seed: int
+    passes: Sequence[Sequence[Run]],
+    ways: Sequence[Method],
+    subject: DecodingSetup,
+    basis: ForecastBasis,
+    batch: int,
+    seed: int,
 ) -> list[_Measured]:
     samples = take_samples(passes, subject, batch=batch)
     found = []
@@ -100,7 +105,7 @@ def _measured(
     return found
 
 
-def _promises(found: Sequence[_Measured], basis: Basis, seed: int) -> Iterator[Promise]:
+def _promises(found: Sequence[_Measured], basis: ForecastBasis, seed: int) -> Iterator[Promise]:
     """The plan's tree against the best chain and plain decoding, where these are other trees."""
     by_name = {name: one for one in found for name in one.cell.way.names}
     ours = by_name.get(PLAN)

@@ -22,7 +22,7 @@ from treeopt.solve.report import estimate
 from treeopt.tree import DraftTree
 
 
-class Basis(Protocol):
+class ForecastBasis(Protocol):
     """What predictions are made from; `treeopt.planner.inputs.Inputs` is one."""
 
     @property
@@ -52,7 +52,7 @@ class Forecast:
         )
 
 
-def forecast(tree: DraftTree, basis: Basis, *, batch: int, context: int, seed: int = 0) -> Forecast:
+def forecast(tree: DraftTree, basis: ForecastBasis, *, batch: int, context: int, seed: int = 0) -> Forecast:
     """The prediction, made as the search makes it: f where the tree's own drafts start."""
     evidence = basis.evidence
     priced = price(tree, evidence, basis.cost, Point(batch, context))

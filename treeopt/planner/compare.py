@@ -180,7 +180,11 @@ def parse_rival(text: str) -> Rival:
 
 
 def compare_with(plan: Plan, rival: Rival, inputs: Inputs) -> list[Comparison]:
-    """The plan against a rival at every bucket's largest batch and context, priced anew from the plan's evidence."""
+    """The plan against a rival at every bucket's largest batch and context, priced anew from the plan's evidence.
+
+    Raises:
+        InputError: the rival has no step time there.
+    """
     found = []
     for bucket in plan.buckets:
         point, evidence = Point(bucket.batch.max, bucket.context.max), inputs.evidence

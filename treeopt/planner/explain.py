@@ -1,7 +1,8 @@
 """Why a plan's tree has the size it has: every node's gain against its price, and what would flip the answer.
 
 The nodes come best first, so every prefix is the best of its size among the tree's own nodes. A node raises tokens/s
-where its f exceeds E x (price / step time), both before it joins: the rest of the step has to wait for it.
+where it gains more tokens per step than E x (price / step time), both before it joins: the rest of the step has to wait
+for it.
 """
 
 from __future__ import annotations
@@ -47,20 +48,35 @@ class Growth(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Addition:
-    """One more node per request: its gain f, and the step with it.
+    """One more node per request: what it adds to the acceptance length, and the step with it.
 
-    `needed_f` is the gain from which on it raises tokens/s; `chosen` says whether the plan's tree has it. `growth` are
-    the terms that grow, the largest first, `experts` those that a layer's tokens visit (None without experts).
+    `gain` is the acceptance length with it less that without it, each size at its own draft starts: f itself where
+    acceptance does not depend on them. `needed_gain` is the gain from which on it raises tokens/s; `chosen` says if
+    the plan's tree has it. `growth` are the terms that grow, the largest first, `experts` those that a layer's tokens
+    visit (None without experts).
     """
 
     WRITTEN: ClassVar[tuple[str, ...]] = (
-        *("path", "chosen", "f", "needed_f", "pays", "price_s", "nodes", "depth", "acceptance_length", "step_time_s"),
+        *(
+            "path",
+            "chosen",
+            "f",
+            "gain",
+            "needed_gain",
+            "pays",
+            "price_s",
+            "nodes",
+            "depth",
+            "acceptance_length",
+            "step_time_s",
+        ),
         *("tokens_per_s", "growth", "experts"),
     )
     path: tuple[int, ...]
     chosen: bool
     f: float
-    needed_f: float
+    gain: float
+    needed_gain: float
     price_s: float
     option: Option
     growth: tuple[Growth, ...]
@@ -69,7 +85,7 @@ class Addition:
     @property
     def pays(self) -> bool:
         """Whether it alone raises tokens/s."""
-        return self.f > self.needed_f
+        return self.gain > self.needed_gain
 
     @property
     def nodes(self) -> int:
@@ -236,7 +252,8 @@ def _additions(tree: DraftTree, traffic: Traffic, limits: Limits, cost: StepCost
             path=path,
             chosen=len(larger) <= len(tree),
             f=f,
-            needed_f=before.acceptance_length.value * price_s / before.step_time_s,
+            gain=priced.acceptance_length.value - before.acceptance_length.value,
+            needed_gain=before.acceptance_length.value * price_s / before.step_time_s,
             price_s=price_s,
             option=priced,
             growth=_growth(smaller, larger, cost, point),

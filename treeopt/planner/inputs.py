@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from treeopt.acceptance.loading import load_profile
 from treeopt.acceptance.model import expected_tokens, path_probabilities
-from treeopt.acceptance.profile import RankProfile, differs, stated
+from treeopt.acceptance.profile import stated
 from treeopt.acceptance.rules import APPROXIMATE_RULES, GREEDY, RULES
-from treeopt.acceptance.traffic import Part, Traffic
+from treeopt.acceptance.traffic import Traffic
 from treeopt.answer import Note
 from treeopt.cost import (
     Hardware,
@@ -30,20 +28,19 @@ from treeopt.cost.step_cost import StepCost
 from treeopt.cost.step_table import TableStep
 from treeopt.errors import InputError, UnknownNameError
 from treeopt.files.documents import Document
-from treeopt.files.shipped import Located, locate
+from treeopt.files.shipped import locate
 from treeopt.plan.plan import Plan
 from treeopt.plan.sources import (
     CostSource,
     DrafterSource,
     HardwareSource,
     ModelSource,
-    RanksPart,
-    RanksSource,
     Source,
     Sources,
 )
 from treeopt.planner.evidence_notes import evidence_notes
 from treeopt.planner.names import DEFAULT_MODEL, Names
+from treeopt.planner.traffic_input import file_of, load_traffic, traffic_of_table
 from treeopt.tree import DraftTree
 
 if TYPE_CHECKING:
@@ -78,6 +75,11 @@ class Inputs:
         return [*traces, *map(Path, (*named, self.names.hardware, self.names.model, *tables))]
 
     @property
+    def has_own_cost(self) -> bool:
+        """Whether a program's own object prices the step."""
+        return self.sources.cost is not None and self.sources.cost.file is None
+
+    @property
     def rule(self) -> str:
         """The verification rule that was asked for, else that of the evidence; greedy where neither says."""
         measured = stated([part.profile for part in self.evidence.parts], "rule")
@@ -102,6 +104,8 @@ class Inputs:
         found = evidence_notes(self.evidence.parts, self.names, self.model.name, self.kernels.drafter.kind, context)
         if self.rule in APPROXIMATE_RULES:
             found.append(Note.warning(f"{self.rule} acceptance changes what the model says"))
+        if self.has_own_cost:
+            return found  # neither the model nor the GPU has a part in the answer
         if isinstance(self.cost, TableStep) and self.cost.carried_by is None:
             of_table = [*self.cost_findings, *self.cost.notes(batch=batch, nodes=nodes, context=context)]
             return [*found, *map(Note.note, of_table)]
@@ -143,9 +147,10 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
     model, no_price = _priced_model(model_file, names)
     unnamed, names = names.ranks is None, names.with_ranks(model.name)
     # Others' ranks are nobody's table's.
-    evidence, ranks = (
-        _of_table(table, names) if table and unnamed else load_evidence(names.ranks or "", confidence=confidence)
-    )
+    if table is not None and unnamed:
+        evidence, ranks = traffic_of_table(table, str(names.cost))
+    else:
+        evidence, ranks = load_traffic(names.ranks or "", confidence=confidence)
     drafter = parse_drafter(names.drafter, load_model=lambda name: load_model(locate("models", name).path))
     served = served_constants(hardware, drafter.kind)
     engine = replace(hardware, engine_steps=served.steps).engine(names.capture_tokens, names.capture_limit)
@@ -166,7 +171,7 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
             ranks=ranks,
             hardware=HardwareSource(
                 name=hardware.name,
-                file=_file(hardware_at),
+                file=file_of(hardware_at),
                 sha256=hardware_file.sha256,
                 source=hardware.source,
                 ridge_tokens=float(f"{kernels.ridge_tokens:.6g}"),
@@ -175,7 +180,7 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
             ),
             model=ModelSource(
                 name=model.name,
-                file=_file(model_at),
+                file=file_of(model_at),
                 sha256=model_file.sha256,
                 dtype=names.dtype or model.dtype,
                 tp=names.tp,
@@ -210,21 +215,6 @@ def _priced_model(file: Document, names: Names) -> tuple[ModelShape, str | None]
         return replace(shape, name=name_of(Path(file.name)), source=file.name), str(error)
 
 
-def _of_table(table: CostTable, names: Names) -> tuple[Traffic, RanksSource]:
-    """The acceptance that a table of step times measured itself.
-
-    Raises:
-        InputError: it has none.
-    """
-    profile = table.profile()
-    if profile is None:
-        raise InputError(
-            f"{table.name} has step times without acceptance", hint="give --ranks, or a column accept_len in the table"
-        )
-    evidence = Traffic(parts=(_part(profile, 1.0),))
-    return evidence, _ranks_source(profile, evidence, str(names.cost))
-
-
 class _Priced(NamedTuple):
     """What prices the step, and where it is from if that is not the hardware's kernels."""
 
@@ -253,10 +243,6 @@ def _priced(
     # Nobody's table is carried on by a model and a GPU that were not named.
     carried = names.prices_steps and no_price is None
     return _Priced(table.step(carried_by=kernels if carried else None), source, findings)
-
-
-def _file(located: Located) -> str | None:
-    return None if located.shipped else located.reference
 
 
 def _drafter_source(text: str) -> DrafterSource:
@@ -301,83 +287,6 @@ def _routed(model: ModelShape, names: Names) -> ModelShape:
         correlation=model.experts.correlation if correlation is None else correlation,
     )
     return replace(model, experts=experts)
-
-
-def load_evidence(text: str, *, confidence: bool = False) -> tuple[Traffic, RanksSource]:
-    """A rank profile by name or file, or a mixture of several: `code.npz=0.3,chat.npz=0.7`, shares of the drafts.
-
-    Raises:
-        InputError: an unknown name, an unreadable file, shares that do not sum to 1, or parts that were measured under
-            different rules.
-    """
-    if "=" not in text or Path(text).exists():
-        return _one_profile(text, confidence)
-    shares = [_share(item) for item in text.split(",")]
-    if abs(sum(share for _, share in shares) - 1.0) > 1e-6:
-        total = sum(share for _, share in shares)
-        raise InputError(
-            f"the shares of '{text}' sum to {total:g}", hint="they are shares of the drafts: make them sum to 1"
-        )
-    if len({name for name, _ in shares}) != len(shares):
-        raise InputError(f"'{text}' names a profile twice", hint="add its shares")
-    located = [locate("ranks", name) for name, _ in shares]
-    profiles = [load_profile(at.path, keep=True, confidence=confidence) for at in located]
-    rules = stated(profiles, "rule")
-    if len(rules) > 1:
-        raise differs("rule", rules, hint="mix what ran alike: a plan is for one rule")
-    parts = tuple(_part(profile, share) for profile, (_, share) in zip(profiles, shares, strict=True))
-    evidence = Traffic(parts=parts)
-    combined = hashlib.sha256("".join(part.profile.sha256 for part in parts).encode()).hexdigest()
-    return evidence, RanksSource(
-        name=text,
-        sha256=combined,
-        evidence=" + ".join(dict.fromkeys(part.profile.kind for part in parts)),
-        depth=evidence.all_positions.depth,
-        ranks=evidence.all_positions.ranks,
-        parts=tuple(
-            RanksPart(name=at.reference, file=_file(at), share=share)
-            for at, (_, share) in zip(located, shares, strict=True)
-        ),
-    )
-
-
-def _one_profile(text: str, confidence: bool) -> tuple[Traffic, RanksSource]:
-    located = locate("ranks", text)
-    profile = load_profile(located.path, keep=True, confidence=confidence)
-    evidence = Traffic(parts=(_part(profile, 1.0),))
-    return evidence, _ranks_source(profile, evidence, _file(located))
-
-
-def _ranks_source(profile: RankProfile, evidence: Traffic, file: str | None) -> RanksSource:
-    trials = profile.evidence.trials
-    return RanksSource(
-        name=profile.name,
-        file=file,
-        sha256=profile.sha256,
-        evidence=profile.kind,
-        depth=evidence.all_positions.depth,
-        ranks=evidence.all_positions.ranks,
-        positions=None if trials is None else round(trials),
-        documents=profile.documents or None,
-        drafter=profile.conditions.drafter,
-        temperature=profile.conditions.temperature,
-        sampling="draft-starts" if profile.trace is not None else profile.conditions.sampling,
-    )
-
-
-def _share(item: str) -> tuple[str, float]:
-    name, _, number = item.strip().rpartition("=")
-    try:
-        share = float(number)
-    except ValueError:
-        share = -1.0
-    if not name or not 0.0 < share <= 1.0:
-        raise InputError(f"'{item.strip()}' is not a share", hint="write NAME_OR_FILE=SHARE, for example code.npz=0.3")
-    return name, share
-
-
-def _part(profile: RankProfile, weight: float) -> Part:
-    return Part(name=profile.name, weight=weight, profile=profile, trace=profile.trace)
 
 
 def inputs_of(

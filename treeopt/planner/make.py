@@ -172,9 +172,9 @@ def _told(
     problem, cost, bucket = answer.problem, inputs.cost, answer.bucket
     if not knows_plain(cost, bucket.batch.max):
         missing = (f"a run without speculation (K = 0) at batch {bucket.batch.max}",)
-        bucket = replace(
-            bucket, plain=None, speedup=None, break_even_length=None, speedup_at_min=None, missing=missing, by_batch=()
-        )
+        by_batch = tuple(at._replace(speedup=None) for at in bucket.by_batch)
+        unknown = replace(bucket, plain=None, speedup=None, break_even_length=None, speedup_at_min=None)
+        bucket = replace(unknown, missing=missing, by_batch=by_batch)
     one_for_all = restricted is not None and not restricted.form.format.limits.per_batch
     sensitivity = cost_sensitivity(bucket, problem, evidence, cost)
     reasons = [

@@ -61,7 +61,7 @@ def _nodes(e: Explanation, width: int) -> Table:
     wide = width >= WIDE
     more = ["step ms"] if wide else []
     change = ["change"] if wide else []
-    table = plain_table("N", "node", "f", "needs", "+ms", *more, "tokens/s", *change, "what grows, ms")
+    table = plain_table("N", "node", "gain", "needs", "+ms", *more, "tokens/s", *change, "what grows, ms")
     for column, most in ((table.columns[1], 17 if wide else 11), (table.columns[-1], 64 if wide else 31)):
         column.justify, column.overflow, column.max_width = "left", "ellipsis", most
     cells = [_ms(e.plain.step_time_s)] if wide else []
@@ -79,8 +79,8 @@ def _nodes(e: Explanation, width: int) -> Table:
         table.add_row(
             str(addition.option.nodes),
             ",".join(map(str, addition.path)),
-            f"{addition.f:.3f}",
-            f"{max(addition.needed_f, 0.0):.3f}",
+            f"{addition.gain:.3f}",
+            f"{max(addition.needed_gain, 0.0):.3f}",
             f"{addition.price_s * 1e3:+.3f}",
             *([_ms(addition.option.step_time_s)] if wide else []),
             rate(addition.option.tokens_per_s),
@@ -111,7 +111,10 @@ def _grows(addition: Addition, before: ExpertVisits | None, *, most: int) -> str
 
 def _stops(e: Explanation) -> Text:
     """Where more nodes stop paying, and what would be faster here."""
-    text, stop = Text("'needs' is the f from which on a node raises tokens/s. ", style="dim"), e.stop
+    text, stop = (
+        Text("'needs' is the gain in tokens per step from which on a node raises tokens/s. ", style="dim"),
+        e.stop,
+    )
     if stop is None:
         text.append("The evidence has no further node.", style="not dim")
     elif stop.pays:
@@ -119,8 +122,8 @@ def _stops(e: Explanation) -> Text:
         text.append(f"One node more would gain {gain:.2%} here" + (", a tie." if gain <= TIE else "."), style="not dim")
     else:
         text.append(
-            f"It stops at {e.choice.nodes}: the next node costs {stop.price_s * 1e3:.2f} ms, needs {stop.needed_f:.3f} "
-            f"and has {stop.f:.3f}.",
+            f"It stops at {e.choice.nodes}: the next node costs {stop.price_s * 1e3:.2f} ms, needs "
+            f"{stop.needed_gain:.3f} and gains {stop.gain:.3f}.",
             style="not dim",
         )
     free = "" if e.bucket.engine_loss is None else ", without the engine's limits,"

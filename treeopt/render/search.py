@@ -85,7 +85,9 @@ def batches_table(bucket: Bucket) -> Table:
     """One draft at every listed batch size that it serves, and what the best draft for that one alone would gain."""
     table = plain_table("batch", "tokens/s", "speedup", "loses to its own best")
     for at in bucket.by_batch:
-        table.add_row(str(at.batch), f"{at.tokens_per_s:,.0f}", f"{at.speedup:.2f}x", loss(at.loss))
+        table.add_row(
+            str(at.batch), f"{at.tokens_per_s:,.0f}", "-" if at.speedup is None else f"{at.speedup:.2f}x", loss(at.loss)
+        )
     return table
 
 

@@ -141,7 +141,7 @@ class AtBatch(NamedTuple):
 
     batch: Count
     tokens_per_s: Positive
-    speedup: Positive
+    speedup: Positive | None
     loss: Share
 
 

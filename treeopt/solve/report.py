@@ -117,7 +117,7 @@ def _by_batch(shared: Shared, prices: Prices) -> tuple[AtBatch, ...]:
             AtBatch(
                 batch=batch,
                 tokens_per_s=here.tokens_per_s.value,
-                speedup=here.tokens_per_s.value / plain.tokens_per_s.value if plain.tokens_per_s.value else 0.0,
+                speedup=here.tokens_per_s.value / rate if (rate := plain.tokens_per_s.value) > 0.0 else None,
                 loss=loss_within(prices, shared.option, np.array([row])),
             )
         )

@@ -19,6 +19,7 @@ from treeopt.draft_family import DynamicTree
 from treeopt.errors import FileFormatError, TreeError
 from treeopt.files.documents import os_error, read_document
 from treeopt.files.npz import npz_bytes, read_npz
+from treeopt.files.opening import OpenedFile
 from treeopt.files.typed import check_format
 from treeopt.files.writing import write_atomically
 from treeopt.tree import MAX_PREFIX, DraftTree
@@ -288,8 +289,7 @@ def _without_leading(array: npt.NDArray[Any], ndim: int) -> npt.NDArray[Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            start = file.read(len(_ZIP_MAGIC))
+        start = OpenedFile(path).stream().read(len(_ZIP_MAGIC))
     except OSError as error:
         raise os_error(error, path, what="dump", verb="read") from error
     if start != _ZIP_MAGIC:

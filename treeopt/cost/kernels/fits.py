@@ -19,6 +19,7 @@ from treeopt.cost.kernels.fit import Arrays, KernelFit
 from treeopt.errors import FileFormatError
 from treeopt.files.documents import Field, os_error
 from treeopt.files.npz import npz_bytes
+from treeopt.files.opening import OpenedFile
 
 
 class FitEntry(NamedTuple):
@@ -83,7 +84,7 @@ def _read_archive(rows: Field) -> Arrays:
     rows.only("file", "sha256")
     path = Path(rows.document.name).parent / rows.get("file").text()
     try:
-        data = path.read_bytes()
+        data = OpenedFile(path).stream().read()
     except OSError as error:
         raise os_error(error, path, what="rows file of the hardware profile", verb="read") from error
     if hashlib.sha256(data).hexdigest() != rows.get("sha256").text():
