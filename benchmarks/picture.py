@@ -10,14 +10,14 @@ from rich.text import Text
 
 from treeopt.cli import console, main
 
-COMMAND = ["treeopt", "search", "--batch", "32"]
+COMMAND = ["treeopt", "search", "--batch", "32", "--model", "vicuna-7b", "--drafter", "medusa"]
 
 
 def record() -> None:
     pen = Console(record=True, width=100, force_terminal=True, file=sys.stderr, highlight=False)
     pen.print(Text("$ " + " ".join(COMMAND), style="bold"))
     console.result = lambda *parts: [pen.print(part) for part in parts]  # type: ignore[assignment]
-    console.notes = lambda warnings: [pen.print(f"note: {w}", style="dim") for w in warnings]  # type: ignore[assignment]
+    console.notes = lambda warnings: [pen.print(f"{w.level}: {w.text}", style="dim") for w in warnings]  # type: ignore[assignment]
     sys.argv = COMMAND
     try:
         main()
