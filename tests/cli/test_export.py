@@ -75,7 +75,7 @@ def test_files_and_folders(run: Run, wrong: Wrong, trees: Path, tmp_path: Path) 
 
 def test_json(run: Run, trees: Path) -> None:
     document = json.loads(run("export", trees, "--engine", "trtllm==1.4.0rc1", "--json").out)
-    assert (document["format"], document["engine"], document["version"]) == ("treeopt.export/1", "trtllm", "1.4.0rc1")
+    assert (document["format"], document["engine"], document["version"]) == ("treeopt.export/2", "trtllm", "1.4.0rc1")
     assert document["capture_sizes"] == {"unit": "requests", "sizes": [4, 16]}
     assert yaml.safe_load(document["content"])["speculative_config"]["max_draft_len"] == 4
 

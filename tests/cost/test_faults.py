@@ -62,10 +62,10 @@ def test_rows_of_trees_beside_chains_leave_the_chains_their_say() -> None:
 
 def test_tokens_per_second_alone_give_the_best_measured_draft() -> None:
     plan = by_table("glm_tok_s_only.csv", 1, 2, 4, 8, 16, 32, 64)
-    best = {b.batch.max: (b.num_speculative_tokens, b.tokens_per_s.value) for b in plan.buckets}
-    assert {size: best[size][0] for size in (8, 16, 64)} == {8: 4, 16: 3, 64: 3}
-    assert set(ks(plan)) == {3, 4}
-    assert best[64][1] == pytest.approx(4106, rel=1e-3)
+    sizes = (1, 2, 4, 8, 16, 32, 64)
+    best = [next(b for b in plan.buckets if b.batch.min <= size <= b.batch.max) for size in sizes]
+    assert [b.num_speculative_tokens for b in best] == [4, 4, 4, 4, 3, 3, 3]
+    assert best[-1].tokens_per_s.value == pytest.approx(4106, rel=1e-3)
 
 
 def test_the_best_measured_block_and_budget() -> None:
@@ -134,7 +134,8 @@ def test_mxfp4_experts_pay_as_published() -> None:
         context=1500,
     )
     assert all(bucket.speculate for bucket in plan.buckets)
-    assert set(ks(plan)) <= {2, 3}
+    assert set(ks(plan)) <= {2, 3, 4}  # published: 2 to 3; 4 only where it is within 3 % of those
+    assert all(b.num_speculative_tokens in (2, 3) or -0.03 < b.loss_of(b.best_chain) < 0 for b in plan.buckets)
     assert all(bucket.break_even_length > 1.1 for bucket in plan.buckets)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from plans import bucket_of, plan_of
 
 from treeopt.acceptance.prompt_lookup import PromptLookup
-from treeopt.check.matching import Candidates
+from treeopt.check.matching import PlannedBuckets
 from treeopt.draft_family import OFF, chain_length
 from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
@@ -261,4 +261,4 @@ def test_what_shows_the_drafts_at_work_is_what_check_says() -> None:
     proof = export(schedule, find_engine("vllm"), Setup()).written.proof
     assert "the draft tokens per draft, is 3 at batch 1, 2 at batch 2-16" in proof
     plan = plan_of(bucket_of(chain(3), 1, 1), bucket_of(chain(2), 2, 16))
-    assert Candidates.of(plan).planned == "3 at batch 1, 2 at batch 2-16"
+    assert PlannedBuckets.of(plan).planned == "3 at batch 1, 2 at batch 2-16"

@@ -6,7 +6,6 @@ import heapq
 from dataclasses import replace
 from itertools import pairwise
 
-import kernel_model
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+import kernel_model  # noqa: E402 (needs torch)
 from attention_cases import chain  # noqa: E402
 
 from treeopt.kernels.cache import SharedPrefixes  # noqa: E402

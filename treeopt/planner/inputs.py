@@ -307,7 +307,7 @@ def inputs_of(
         )
     inputs = load_inputs(
         Names(
-            ranks=ranks or (None if of.cost and of.ranks.file == of.cost.file else of.ranks.reference),
+            ranks=ranks or (None if _by_its_table(of) else of.ranks.reference),
             hardware=of.hardware.reference,
             model=of.model.reference,
             drafter=of.drafter.reference,
@@ -338,3 +338,8 @@ def inputs_of(
                 hint="search again, so that plan and evidence agree",
             )
     return inputs
+
+
+def _by_its_table(of: Sources) -> bool:
+    """Whether a plan's acceptance is that of the file of its step times."""
+    return of.cost is not None and of.cost.file is not None and of.ranks.file == of.cost.file
