@@ -72,7 +72,9 @@ def offered(row: Row, device: str) -> str | None:
     return found.written.launch if found.kind == form.name else None
 
 
-@pytest.mark.parametrize("release", sorted({row.release for row in rows()}, key=parse_release))
+@pytest.mark.parametrize(
+    "release", sorted({row.release for row in rows()}, key=lambda name: (parse_release(name), name))
+)
 def test_what_is_offered_starts_and_what_does_not_start_is_refused(release: str) -> None:
     wrong = []
     for row in (r for r in rows() if r.release == release):

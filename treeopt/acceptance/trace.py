@@ -112,7 +112,7 @@ def check_rank(rank: npt.NDArray[Any]) -> None:
     Raises:
         EvidenceError: no whole numbers `[T, D]`, one below -2, or more than `MAX_DEPTH` depths.
     """
-    if rank.ndim != 2 or rank.shape[1] == 0 or not np.issubdtype(rank.dtype, np.integer):
+    if rank.ndim != 2 or rank.shape[1] == 0 or rank.dtype.kind not in "iu":
         raise EvidenceError(
             f"'rank' is {rank.dtype} {list(rank.shape)}, expected whole numbers [T, D]",
             keys=("rank",),
