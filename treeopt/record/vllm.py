@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from treeopt.extras import require
 from treeopt.record.drafts import Drafted, DraftLog, Verified
 from treeopt.record.shards import ShardWriter
 
@@ -87,7 +88,7 @@ class VllmRecorder:
         """The drafter's logits `[requests, V]` at one more position, while it drafts."""
         if self._tops is None:
             return
-        import torch
+        torch = require("torch", extra="gpu")
 
         scores = logits.float()
         top, ids = torch.topk(scores, min(self._top, scores.shape[-1]), dim=-1)
@@ -98,7 +99,7 @@ class VllmRecorder:
         tops, self._tops = self._tops, None
         if not tops or isinstance(drafts, list):
             return
-        import torch
+        torch = require("torch", extra="gpu")
 
         # One call per position gives [requests, V]; a drafter of all positions at once [requests x K, V].
         rows = len(drafts)
@@ -120,7 +121,7 @@ class VllmRecorder:
             self._log.forget(runner.requests)
 
     def _push(self, then: Callable[..., None], given: tuple[Any, ...], *tensors: Any) -> None:
-        import torch
+        torch = require("torch", extra="gpu")
 
         gpu = tensors[0].is_cuda
         held = [tensor.to("cpu", non_blocking=True) if gpu else tensor.clone() for tensor in tensors]
