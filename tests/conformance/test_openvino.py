@@ -57,7 +57,7 @@ def test_exports_are_valid(tmp_path: Path) -> None:
         paths.append(tmp_path / f"{i}.json")
         content = export(schedule, find_engine("openvino"), Setup()).written.content
         paths[-1].write_text(str(content))
-    wanted = [[0, 1, 4], [3, 4, 11], [0, 1, 1], *([t.steps, t.topk, t.nodes - 1] for t in triples)]
+    wanted = [[0, 1, 4], [3, 4, 11], [0, 1, 1], *([t.num_steps, t.topk, t.num_draft_tokens - 1] for t in triples)]
     assert judged(*paths) == wanted
 
 

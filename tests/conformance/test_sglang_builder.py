@@ -56,10 +56,10 @@ def test_search_equals_brute_force_with_the_engine_as_builder() -> None:
         draft, accept = drafter(seed)
         cost = drafting_cost(rng)
         batch, rates = int(rng.integers(1, 9)), {}
-        for s in range(1, LIMITS.steps + 1):
+        for s in range(1, LIMITS.num_steps + 1):
             for k in range(1, LIMITS.topk + 1):
                 lists = drafted(code, draft, s, k)
-                sizes = [s + 1] if k == 1 else range(2, min(k + (s - 1) * k * k + 1, LIMITS.nodes) + 1)
+                sizes = [s + 1] if k == 1 else range(2, min(k + (s - 1) * k * k + 1, LIMITS.num_draft_tokens) + 1)
                 for n in sizes:
                     parents, selected, tokens = code.organize_draft_results(*lists, n)
                     paths = {path(int(t), draft.ranks + 1) for t in tokens[0]}
