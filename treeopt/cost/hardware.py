@@ -153,15 +153,19 @@ class Hardware:
             **({"fits": self.fits.document()} if self.fits else {}),
         }
 
+    @property
+    def engine_name(self) -> str:
+        """`vllm` of a profile of vllm-0.24.0's kernels; empty for data sheets."""
+        return self.measurement.engine.partition("-")[0] if self.measurement else ""
+
     def engine(self, capture_tokens: tuple[int, ...] | None = None, capture_limit: int | None = None) -> EngineSteps:
         """What the engine takes beyond kernels, with the captured graphs that are given.
 
         Where nobody says what is captured, the engine's default limit is assumed.
         """
         steps = (self.engine_steps or EngineSteps()).with_captures(capture_tokens, capture_limit)
-        name = self.measurement.engine.partition("-")[0] if self.measurement else ""
-        if steps.largest_captured is None and name in DEFAULT_CAPTURE_LIMITS:
-            return steps.with_captures(None, DEFAULT_CAPTURE_LIMITS[name])
+        if steps.largest_captured is None and self.engine_name in DEFAULT_CAPTURE_LIMITS:
+            return steps.with_captures(None, DEFAULT_CAPTURE_LIMITS[self.engine_name])
         return steps
 
     def _roofline(self, dtype: Dtype) -> FitEntry:

@@ -112,8 +112,7 @@ def served_constants(hardware: Hardware, drafter: str) -> ServedConstants:
 
 def engine_of(hardware: Hardware) -> str | None:
     """`vllm` of a profile of vLLM 0.24's kernels; None for data sheets and for kernels that no engine ran."""
-    name = "" if hardware.measurement is None else hardware.measurement.engine.partition("-")[0]
-    return name if name in _ENGINES else None
+    return hardware.engine_name if hardware.engine_name in _ENGINES else None
 
 
 def _with_captures_of(own: EngineSteps | None, published: EngineSteps) -> EngineSteps:
