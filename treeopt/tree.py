@@ -237,5 +237,5 @@ def _whole(value: int, what: str) -> int:
 
 def _checked_length(prefix_len: int) -> int:
     if not 0 <= _whole(prefix_len, "prefix length") <= MAX_PREFIX:
-        raise TreeError(f"prefix length {prefix_len} is out of range", hint="give the committed tokens, 0 or more")
+        raise TreeError(f"a context of {prefix_len} tokens is out of range", hint=f"give 0 to {MAX_PREFIX}")
     return prefix_len

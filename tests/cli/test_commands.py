@@ -270,7 +270,7 @@ def test_show_reads_path_lists(run: Run, wrong: Wrong, tmp_path: Path) -> None:
     assert ran.code == 0
     assert "rank gaps" in ran.out
     assert "0.700" in ran.out
-    wrong(run("show", path, "--context", "-5"), "prefix length -5")
+    wrong(run("show", path, "--context", "-5"), "a context of -5 tokens")
     wrong(run("show", tmp_path), "is a directory")
 
 

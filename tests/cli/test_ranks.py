@@ -115,7 +115,7 @@ def test_search_on_a_trace_has_intervals_and_can_hold_documents_out(run: Run, wr
     for number in (bucket["acceptance_length"], bucket["evidence"]["held_out_length"]):
         assert number["low"] <= number["value"] <= number["high"]
     assert "On held-out documents" in run("search", "--batch", "2", "--ranks", trace, "--holdout", "0.5").out
-    wrong(run("search", "--batch", "2", "--ranks", "example", "--holdout", "0.5"), "no documents to hold out")
+    wrong(run("search", "--batch", "2", "--ranks", "example", "--holdout", "0.5"), "no documents for --holdout")
 
 
 def test_mixing_reports_every_category(run: Run, wrong: Wrong, trace: Path) -> None:

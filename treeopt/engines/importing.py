@@ -72,11 +72,13 @@ def import_file(path: Path, target: EngineAt | None = None) -> ImportedDrafts:
             return ImportedDrafts(engine, form.name, *found)
     if target is None:
         raise FileFormatError(
-            f"{path}: nothing in it is known as an engine's setting of drafts",
+            f"{source.name}: nothing in it is known as an engine's setting of drafts",
             hint="give a path list, the engine's configuration or its command line, or name the engine",
         )
     loads = "; ".join(form.limits.words for form in target.formats)
-    raise FileFormatError(f"{path}: not what {target.engine.title} {target.version} loads", hint=f"it loads {loads}")
+    raise FileFormatError(
+        f"{source.name}: not what {target.engine.title} {target.version} loads", hint=f"it loads {loads}"
+    )
 
 
 def parse_spec(text: str) -> DraftSchedule | None:

@@ -22,6 +22,7 @@ from typing import Final
 from treeopt.cost.served.step import ServedStep, drafted_widths
 from treeopt.errors import FileFormatError, TreeError
 from treeopt.files.evidence_lines import Line
+from treeopt.files.opening import called
 from treeopt.tree import DraftTree
 
 _NAMES: Final = {
@@ -60,14 +61,14 @@ def read_csv_steps(path: Path, text: str) -> list[ServedStep]:
     try:
         for values in lines:
             if any(value.strip() for value in values):
-                line = Line(name=str(path), number=lines.line_num, text=",".join(values), complete=True)
+                line = Line(name=called(path), number=lines.line_num, text=",".join(values), complete=True)
                 found = {
                     name: values[i].strip() for name, i in columns.items() if i < len(values) and values[i].strip()
                 }
                 rows.append(_Row(line=line, values=found).step())
     except csv.Error as error:
         raise FileFormatError(
-            f"{path}:{lines.line_num}: {error}", hint="give plain CSV, comma between values"
+            f"{called(path)}:{lines.line_num}: {error}", hint="give plain CSV, comma between values"
         ) from None
     return rows
 
@@ -175,12 +176,14 @@ def _columns(path: Path, header: list[str]) -> dict[str, int]:
     for i, column in enumerate(header):
         name = known.get(column.strip().lower())
         if name is not None and name in found:
-            raise FileFormatError(f"{path}:1: two columns for {name}", hint="keep one of them")
+            raise FileFormatError(f"{called(path)}:1: two columns for {name}", hint="keep one of them")
         if name is not None:
             found[name] = i
     missing = list(_missing(found.keys() & _NAMES.keys()))
     if missing:
-        raise FileFormatError(f"{path}:1: the header lacks {' and '.join(missing)}", hint=f"found: {', '.join(header)}")
+        raise FileFormatError(
+            f"{called(path)}:1: the header lacks {' and '.join(missing)}", hint=f"found: {', '.join(header)}"
+        )
     return found
 
 
