@@ -38,7 +38,7 @@ _OTHERS: Final = {
 class Corpus:
     """The files, and which of them are of a kind; a name may be a folder's."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, torch: bool) -> None:
         self.folder = folder
         self.kinds: dict[str, list[str]] = {}
         shutil.copytree(INPUTS, folder, dirs_exist_ok=True)
@@ -49,7 +49,7 @@ class Corpus:
         for writer in (_shipped, _importers, _engines, _traces, _dumps, _rows, _configs):
             for kind, path in writer(folder):
                 self.kinds.setdefault(kind, []).append(path.name)
-        for kind, path in _of_torch(folder):
+        for kind, path in _of_torch(folder) if torch else ():
             self.kinds.setdefault(kind, []).append(path.name)
         keep_up(folder)
 
@@ -196,8 +196,6 @@ def _configs(folder: Path) -> Iterator[tuple[str, Path]]:
 
 def _of_torch(folder: Path) -> Iterator[tuple[str, Path]]:
     """Weights, where the libraries that read them are installed."""
-    if find_spec("torch") is None or find_spec("transformers") is None:
-        return
     import torch
     from collect.conftest import save_llama
     from safetensors.torch import save_file

@@ -143,7 +143,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "corpus").mkdir()
-        corpus = Corpus(folder / "corpus")
+        corpus = Corpus(folder / "corpus", torch=torch)
         warm_up(Workplace(corpus, folder / "place"), torch=torch)
         if given.only is not None:
             case = case_of(corpus, given.seed, given.only, torch=torch)

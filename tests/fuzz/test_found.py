@@ -59,7 +59,7 @@ def test_what_a_plan_was_made_from_is_named_so(tmp_path: Path) -> None:
 
 def test_standard_input_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"buckets: 1\n")))
-    with pytest.raises(FileFormatError, match="^standard input:1: "):
+    with pytest.raises(FileFormatError, match=r"^standard input:1: "):
         load_plan("-")
 
 
