@@ -6,32 +6,26 @@ import json as json_format
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
 
-from treeopt.cli.collect import collect
+from treeopt.cli.command import Argument, Group, Listed, Option
 from treeopt.cli.options import Drafted, DraftTokens, EvidenceKind, Json, Out
-from treeopt.cli.record import HOW, record
 
 if TYPE_CHECKING:
     from treeopt.acceptance.importers import Imported
     from treeopt.acceptance.profile import RankProfile
     from treeopt.draft_family import Draft
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Rank profiles: collect, import, show, merge.")
 
-
-@app.command("import")
 def import_(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="Files of one kind, - for standard input; two scrapes are subtracted."),
+        Argument(metavar="FILE...", help="Files of one kind, - for standard input; two scrapes are subtracted."),
     ],
     kind: EvidenceKind = None,
     draft_tokens: DraftTokens = None,
     drafted: Drafted = None,
-    source: Annotated[
-        str | None, typer.Option(help="Which source to write, where a file holds several.", show_default=False)
-    ] = None,
+    source: Annotated[str | None, Option(help="Which source to write, where a file holds several.")] = None,
     out: Out = None,
     json: Json = False,
 ) -> None:
@@ -48,7 +42,7 @@ def import_(
         chosen = _chosen(imported, source)
         write_atomically(out, dump_yaml(profile_document(chosen)), what="rank profile")
     if json:
-        typer.echo(json_format.dumps(_imported_document(imported), indent=2))
+        click.echo(json_format.dumps(_imported_document(imported), indent=2))
     else:
         from treeopt.render.ranks import imported_report
 
@@ -57,10 +51,9 @@ def import_(
     console.wrote(out)
 
 
-@app.command("list")
 def list_(
-    target: Annotated[str | None, typer.Option(help="Only pairs whose target's name holds this.")] = None,
-    drafter: Annotated[str | None, typer.Option(help="Only pairs with this kind of drafter.")] = None,
+    target: Annotated[str | None, Option(help="Only pairs whose target's name holds this.")] = None,
+    drafter: Annotated[str | None, Option(help="Only pairs with this kind of drafter.")] = None,
     json: Json = False,
 ) -> None:
     """List the published profiles of real pairs that --ranks takes by name."""
@@ -71,7 +64,7 @@ def list_(
     found = published_profiles(target=target, drafter=drafter)
     if json:
         rows = [{**profile_document(p), "supports": supports(p)} for p in found]
-        typer.echo(json_format.dumps({"format": "treeopt.ranks-list/1", "profiles": rows}, indent=2))
+        click.echo(json_format.dumps({"format": "treeopt.ranks-list/1", "profiles": rows}, indent=2))
         return
     from treeopt.render.ranks import published_report
 
@@ -80,9 +73,8 @@ def list_(
         console.notes(["no published pair is like that: `treeopt ranks list` alone shows all"])
 
 
-@app.command("show")
 def show(
-    profile: Annotated[str, typer.Argument(metavar="PROFILE", help="A shipped name, a profile or a trace.")],
+    profile: Annotated[str, Argument(metavar="PROFILE", help="A shipped name, a profile or a trace.")],
     json: Json = False,
 ) -> None:
     """Show what was measured: the evidence, its conditions, the rates by depth and rank."""
@@ -94,19 +86,18 @@ def show(
     with console.working("reading"):
         loaded = load_profile(locate("ranks", profile).path)
     if json:
-        typer.echo(json_format.dumps(profile_document(loaded), indent=2))
+        click.echo(json_format.dumps(profile_document(loaded), indent=2))
         return
     from treeopt.render.ranks import rank_report
 
     console.result(rank_report(loaded))
 
 
-@app.command("merge")
 def merge(
-    profiles: Annotated[list[str], typer.Argument(metavar="PROFILE...", help="Profiles of the same thing.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Write the merged profile here.")],
-    name: Annotated[str, typer.Option(help="Its name.")] = "merged",
-    force: Annotated[bool, typer.Option("--force", help="Merge although conditions differ.")] = False,
+    profiles: Annotated[list[str], Argument(metavar="PROFILE...", help="Profiles of the same thing.")],
+    out: Annotated[Path, Option("--out", "-o", help="Write the merged profile here.")],
+    name: Annotated[str, Option(help="Its name.")] = "merged",
+    force: Annotated[bool, Option("--force", help="Merge although conditions differ.")] = False,
 ) -> None:
     """Add the counts of profiles that were measured under the same conditions."""
     from treeopt.acceptance.loading import load_profile
@@ -129,10 +120,18 @@ def merge(
     console.wrote(out)
 
 
-app.command("collect")(collect)
-app.command(
-    "record", help="Show how to record ranks inside a serving engine.", epilog="\b\n" + HOW.replace("\n\n", "\n\n\b\n")
-)(record)
+group = Group(
+    "ranks",
+    {
+        "import": Listed("treeopt.cli.ranks:import_", "An engine's metrics, logs or tables to a rank profile."),
+        "list": Listed("treeopt.cli.ranks:list_", "The published profiles that --ranks takes by name."),
+        "show": Listed("treeopt.cli.ranks:show", "What was measured: evidence, conditions, rates by depth and rank."),
+        "merge": Listed("treeopt.cli.ranks:merge", "Counts of profiles of the same thing, added."),
+        "collect": Listed("treeopt.cli.collect:collect", "Run a target and a drafter and record a trace."),
+        "record": Listed("treeopt.cli.record:command_", "How to record ranks inside a serving engine."),
+    },
+    help="Rank profiles: collect, import, show, merge.",
+)
 
 
 def _drafted(text: str | None) -> Draft | None:
