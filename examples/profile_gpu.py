@@ -26,7 +26,7 @@ from typing import Annotated, Any, NamedTuple
 
 import click
 
-from treeopt.cli.command import Option, run_function
+from treeopt.cli.command import CliOption, run_function
 
 ROOT = Path(__file__).resolve().parents[1]
 if importlib.util.find_spec("treeopt") is None:  # a checkout that is not installed
@@ -430,9 +430,9 @@ def make_profile(bench: Any, out: Path, limit_s: float) -> str:
 
 
 def main(
-    out: Annotated[Path, Option(help="A folder for the results.")] = Path("results"),
-    device: Annotated[str | None, Option(help="cpu or cuda.")] = None,
-    limit_s: Annotated[float, Option(help="Seconds that the run may take.")] = LIMIT_S,
+    out: Annotated[Path, CliOption(help="A folder for the results.")] = Path("results"),
+    device: Annotated[str | None, CliOption(help="cpu or cuda.")] = None,
+    limit_s: Annotated[float, CliOption(help="Seconds that the run may take.")] = LIMIT_S,
 ) -> None:
     """Check, time, and fit."""
     start_s = time.monotonic()

@@ -13,20 +13,20 @@ import pytest
 from click.testing import CliRunner
 
 from treeopt.cli import app
-from treeopt.cli.command import INTERRUPTED, Argument, Command, Group, Option, command, run
+from treeopt.cli.command import INTERRUPTED, Argument, CliOption, Command, Commands, command, run
 
 SEEN: list[Any] = []
 
 
 def every_kind(
     files: Annotated[list[Path], Argument(metavar="FILE...", help="Files.")],
-    out: Annotated[Path, Option("--out", "-o", help="Where.")],
-    size: Annotated[int, Option(min=1, max=8, help="How many.")] = 4,
-    share: Annotated[float | None, Option(min=0.0, help="How much.")] = None,
-    names: Annotated[list[str] | None, Option("--with", help="Whose.", names=lambda: ["alpha", "beta"])] = None,
-    how: Annotated[Literal["fast", "slow"], Option(help="Which way.")] = "fast",
-    day: Annotated[datetime | None, Option(help="When.")] = None,
-    quiet: Annotated[bool, Option("--quiet", help="Say nothing.")] = False,
+    out: Annotated[Path, CliOption("--out", "-o", help="Where.")],
+    size: Annotated[int, CliOption(min=1, max=8, help="How many.")] = 4,
+    share: Annotated[float | None, CliOption(min=0.0, help="How much.")] = None,
+    names: Annotated[list[str] | None, CliOption("--with", help="Whose.", names=lambda: ["alpha", "beta"])] = None,
+    how: Annotated[Literal["fast", "slow"], CliOption(help="Which way.")] = "fast",
+    day: Annotated[datetime | None, CliOption(help="When.")] = None,
+    quiet: Annotated[bool, CliOption("--quiet", help="Say nothing.")] = False,
 ) -> None:
     """Do all of it."""
     SEEN[:] = [files, out, size, share, names, how, day, quiet]
@@ -82,12 +82,12 @@ def test_names_and_files_are_completed() -> None:
     assert [item.type for item in option.shell_complete(context, "./a")] == ["file"]
 
 
-def all_commands(group: Group, context: click.Context) -> list[tuple[str, click.Command]]:
+def all_commands(group: Commands, context: click.Context) -> list[tuple[str, click.Command]]:
     found: list[tuple[str, click.Command]] = []
     for name in group.list_commands(context):
         loaded = group.get_command(context, name)
         assert loaded is not None
-        found += all_commands(loaded, context) if isinstance(loaded, Group) else [(name, loaded)]
+        found += all_commands(loaded, context) if isinstance(loaded, Commands) else [(name, loaded)]
     return found
 
 

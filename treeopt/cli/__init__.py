@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from treeopt.cli.command import Group, Listed, run
+from treeopt.cli.command import Commands, LazyCommand, run
 from treeopt.errors import TreeoptError
 from treeopt.files.opening import remembering_inputs
 from treeopt.version import VERSION
@@ -42,22 +42,30 @@ def _root(**_: Any) -> None:
     pass
 
 
-app = Group(
+app = Commands(
     "treeopt",
     {
-        "search": Listed("treeopt.cli.search:search", "The best draft for each batch size, or that none pays."),
-        "show": Listed("treeopt.cli.show:show", "A tree drawn: its nodes with f(v), positions, what each attends to."),
-        "compare": Listed("treeopt.cli.compare:compare", "Better, tie or worse than what runs today."),
-        "explain": Listed("treeopt.cli.explain:explain", "Each node's gain and price, and what would flip the answer."),
-        "replay": Listed("treeopt.cli.replay:replay", "Tokens per step that a decoder gets on a trace."),
-        "export": Listed("treeopt.cli.export:export", "A plan as an engine reads it, what is lost, how to start it."),
-        "import": Listed("treeopt.cli.import_:import_", "An engine's file back to trees."),
-        "verify": Listed("treeopt.cli.verify:verify", "Every tree checked path by path against plain decoding."),
-        "check": Listed("treeopt.cli.check:check", "Whether a running plan still accepts what it promised."),
-        "bench": Listed("treeopt.cli.bench:bench", "Plain, the best chain and the plan decoded on this device."),
-        "measure": Listed("treeopt.cli.measure:measure", "Your own server: step times by (batch, K), acceptance."),
-        "ranks": Listed("treeopt.cli.ranks:group", "Rank profiles: collect, import, show, merge."),
-        "profile": Listed("treeopt.cli.profile:group", "Hardware profiles: time this device, or fit measured times."),
+        "search": LazyCommand("treeopt.cli.search:search", "The best draft for each batch size, or that none pays."),
+        "show": LazyCommand(
+            "treeopt.cli.show:show", "A tree drawn: its nodes with f(v), positions, what each attends to."
+        ),
+        "compare": LazyCommand("treeopt.cli.compare:compare", "Better, tie or worse than what runs today."),
+        "explain": LazyCommand(
+            "treeopt.cli.explain:explain", "Each node's gain and price, and what would flip the answer."
+        ),
+        "replay": LazyCommand("treeopt.cli.replay:replay", "Tokens per step that a decoder gets on a trace."),
+        "export": LazyCommand(
+            "treeopt.cli.export:export", "A plan as an engine reads it, what is lost, how to start it."
+        ),
+        "import": LazyCommand("treeopt.cli.import_:import_", "An engine's file back to trees."),
+        "verify": LazyCommand("treeopt.cli.verify:verify", "Every tree checked path by path against plain decoding."),
+        "check": LazyCommand("treeopt.cli.check:check", "Whether a running plan still accepts what it promised."),
+        "bench": LazyCommand("treeopt.cli.bench:bench", "Plain, the best chain and the plan decoded on this device."),
+        "measure": LazyCommand("treeopt.cli.measure:measure", "Your own server: step times by (batch, K), acceptance."),
+        "ranks": LazyCommand("treeopt.cli.ranks:group", "Rank profiles: collect, import, show, merge."),
+        "profile": LazyCommand(
+            "treeopt.cli.profile:group", "Hardware profiles: time this device, or fit measured times."
+        ),
     },
     params=[
         click.Option(

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import click
 
-from treeopt.cli.command import Option
+from treeopt.cli.command import CliOption
 from treeopt.cli.options import DraftTokens, EvidenceKind, Json, PlanFile, PlanRanks
 
 DRIFT: Final = 3
@@ -17,19 +17,19 @@ def check(
     plan: PlanFile,
     metrics: Annotated[
         list[Path],
-        Option(
+        CliOption(
             "--metrics", metavar="FILE", help="Metrics, a log, a rank profile or a trace; two scrapes are subtracted."
         ),
     ],
-    gate: Annotated[float, Option(help="The smallest change of E that matters, as a share.")] = 0.05,
+    gate: Annotated[float, CliOption(help="The smallest change of E that matters, as a share.")] = 0.05,
     batch: Annotated[
         int | None,
-        Option(help="The batch size of the metrics, where they tell no tree."),
+        CliOption(help="The batch size of the metrics, where they tell no tree."),
     ] = None,
-    context: Annotated[int | None, Option(help="Their context, for a plan with several.")] = None,
+    context: Annotated[int | None, CliOption(help="Their context, for a plan with several.")] = None,
     deployed: Annotated[
         str | None,
-        Option(
+        CliOption(
             metavar="DRAFTS",
             help="What runs if it is not the plan: chain:K, or the engine's file.",
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from treeopt.cli.command import Option
+from treeopt.cli.command import CliOption
 from treeopt.cli.options import Json, TargetModel
 
 if TYPE_CHECKING:
@@ -16,28 +16,28 @@ def collect(
     target: TargetModel,
     draft: Annotated[
         str,
-        Option(help="ngram[:N], ngram:vllm:1-3, early-exit:K, mtp, a drafter's folder, or a model as for --target."),
+        CliOption(help="ngram[:N], ngram:vllm:1-3, early-exit:K, mtp, a drafter's folder, or a model as for --target."),
     ],
-    prompts: Annotated[Path, Option(help='JSONL: {"prompt": ...}, {"messages": [...]} or {"token_ids": [...]}.')],
-    out: Annotated[Path, Option("--out", "-o", help="The trace, .npz.")],
-    depth: Annotated[int, Option(help="D, how many tokens ahead the drafter guesses.")] = 6,
-    ranks: Annotated[int, Option(help="Guesses that are told apart.")] = 32,
-    max_new_tokens: Annotated[int, Option(help="The longest continuation of a prompt.")] = 128,
-    temperature: Annotated[float, Option(help="0 for greedy decoding.")] = 0.0,
+    prompts: Annotated[Path, CliOption(help='JSONL: {"prompt": ...}, {"messages": [...]} or {"token_ids": [...]}.')],
+    out: Annotated[Path, CliOption("--out", "-o", help="The trace, .npz.")],
+    depth: Annotated[int, CliOption(help="D, how many tokens ahead the drafter guesses.")] = 6,
+    ranks: Annotated[int, CliOption(help="Guesses that are told apart.")] = 32,
+    max_new_tokens: Annotated[int, CliOption(help="The longest continuation of a prompt.")] = 128,
+    temperature: Annotated[float, CliOption(help="0 for greedy decoding.")] = 0.0,
     rule: Annotated[
         str | None,
-        Option(help="At a temperature: target-sample (default) or recursive-rejection."),
+        CliOption(help="At a temperature: target-sample (default) or recursive-rejection."),
     ] = None,
-    seed: Annotated[int, Option(help="Of what is sampled.")] = 0,
-    shard: Annotated[str, Option(help="I/N: this process takes every N-th document, from the I-th on.")] = "0/1",
-    documents_per_part: Annotated[int, Option(help="Documents written at a time.")] = 8,
+    seed: Annotated[int, CliOption(help="Of what is sampled.")] = 0,
+    shard: Annotated[str, CliOption(help="I/N: this process takes every N-th document, from the I-th on.")] = "0/1",
+    documents_per_part: Annotated[int, CliOption(help="Documents written at a time.")] = 8,
     ray: Annotated[
         str | None,
-        Option(help="Address of a Ray cluster, auto, or local.", metavar="ADDRESS"),
+        CliOption(help="Address of a Ray cluster, auto, or local.", metavar="ADDRESS"),
     ] = None,
-    workers: Annotated[int | None, Option(help="With --ray: actors; one per GPU, or per CPU.", min=1)] = None,
-    device: Annotated[str, Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
-    dtype: Annotated[str, Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+    workers: Annotated[int | None, CliOption(help="With --ray: actors; one per GPU, or per CPU.", min=1)] = None,
+    device: Annotated[str, CliOption(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    dtype: Annotated[str, CliOption(help="auto, float32, bfloat16 or float16.")] = "auto",
     json: Json = False,
 ) -> None:
     """Run a target and a drafter over prompts and record the rank of every token among the drafter's guesses.

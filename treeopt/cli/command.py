@@ -1,4 +1,4 @@
-"""A command is a function: its parameters' types and `Option` or `Argument` say what `click` reads for them.
+"""A command is a function: its parameters' types and `CliOption` or `Argument` say what `click` reads for them.
 
 Commands are listed by name with their module and one line of help, and only the one that was asked for is imported:
 `--help` imports none of them.
@@ -26,7 +26,7 @@ Names = Callable[[], Sequence[str]]
 
 
 @dataclass(frozen=True, init=False)
-class Option:
+class CliOption:
     """What is said of a parameter that is given by its name.
 
     Args:
@@ -89,7 +89,7 @@ class Command(click.Command):
 
 
 @dataclass(frozen=True)
-class Listed:
+class LazyCommand:
     """A command that was not imported yet: `module:function`, or `module:group`, and its line in the list."""
 
     where: str
@@ -102,10 +102,10 @@ class Listed:
         return found if isinstance(found, click.Command) else command(found, name)
 
 
-class Group(click.Group):
+class Commands(click.Group):
     """Commands that are imported when they are asked for."""
 
-    def __init__(self, name: str, listed: Mapping[str, Listed], **settings: Any) -> None:
+    def __init__(self, name: str, listed: Mapping[str, LazyCommand], **settings: Any) -> None:
         settings.setdefault("no_args_is_help", True)
         super().__init__(name, context_settings=SETTINGS, **settings)
         self.listed = listed
@@ -206,7 +206,7 @@ def _plain(hint: Any) -> tuple[Any, bool]:
 _METAVARS: Final = {str: "TEXT", int: "N", float: "X", Path: "FILE"}
 
 
-def _type(of_type: Any, told: Option | Argument) -> Any:
+def _type(of_type: Any, told: CliOption | Argument) -> Any:
     low, high = (None, None) if isinstance(told, Argument) else (told.min, told.max)
     if get_origin(of_type) is Literal:
         return click.Choice(get_args(of_type))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from treeopt.cli.command import Option
+from treeopt.cli.command import CliOption
 from treeopt.cli.options import Json, PlanFile, PlanRanks
 from treeopt.errors import InputError
 
 
 def explain(
     plan: PlanFile,
-    batch: Annotated[int | None, Option(help="Batch size; the plan's own if it has one.")] = (None),
-    context: Annotated[int | None, Option(help="Committed tokens per request, L.")] = None,
+    batch: Annotated[int | None, CliOption(help="Batch size; the plan's own if it has one.")] = (None),
+    context: Annotated[int | None, CliOption(help="Committed tokens per request, L.")] = None,
     ranks: PlanRanks = None,
     json: Json = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from treeopt.cli.command import Argument, Option
+from treeopt.cli.command import Argument, CliOption
 from treeopt.cli.options import Json, Out, PlanContext, engines
 
 if TYPE_CHECKING:
@@ -21,20 +21,22 @@ def export(
     ],
     engine: Annotated[
         str | None,
-        Option(help="NAME or NAME==VERSION; an unknown name lists them. [default: the plan's own]", names=engines),
+        CliOption(help="NAME or NAME==VERSION; an unknown name lists them. [default: the plan's own]", names=engines),
     ] = None,
-    batch: Annotated[int | None, Option(help="Which bucket, where the engine has one setting.")] = None,
+    batch: Annotated[int | None, CliOption(help="Which bucket, where the engine has one setting.")] = None,
     context: PlanContext = None,
-    allow_off: Annotated[bool, Option("--allow-off", help="Draft nothing where the plan does not speculate.")] = False,
-    max_batch: Annotated[int | None, Option(min=1, help="Largest batch size that runs.")] = None,
-    method: Annotated[str | None, Option(help="The engine's name for the drafter.")] = None,
-    model: Annotated[str, Option(help="The target, as the engine finds it.")] = "MODEL",
-    draft_model: Annotated[str, Option(help="The drafter, as the engine finds it.")] = "DRAFTER",
-    device: Annotated[str, Option(help="What the engine runs on: cuda or cpu.")] = "cuda",
-    synthetic: Annotated[
-        bool, Option("--synthetic", help="Let the engine accept by the plan's f, whatever is drafted.")
+    allow_off: Annotated[
+        bool, CliOption("--allow-off", help="Draft nothing where the plan does not speculate.")
     ] = False,
-    heads: Annotated[int | None, Option(min=1, help="Heads of a Medusa or Hydra model.")] = None,
+    max_batch: Annotated[int | None, CliOption(min=1, help="Largest batch size that runs.")] = None,
+    method: Annotated[str | None, CliOption(help="The engine's name for the drafter.")] = None,
+    model: Annotated[str, CliOption(help="The target, as the engine finds it.")] = "MODEL",
+    draft_model: Annotated[str, CliOption(help="The drafter, as the engine finds it.")] = "DRAFTER",
+    device: Annotated[str, CliOption(help="What the engine runs on: cuda or cpu.")] = "cuda",
+    synthetic: Annotated[
+        bool, CliOption("--synthetic", help="Let the engine accept by the plan's f, whatever is drafted.")
+    ] = False,
+    heads: Annotated[int | None, CliOption(min=1, help="Heads of a Medusa or Hydra model.")] = None,
     out: Out = None,
     json: Json = False,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import click
 
-from treeopt.cli.command import Argument, Option
+from treeopt.cli.command import Argument, CliOption
 from treeopt.cli.options import DRAFTERS, Json, command_line, parse_captures, refuse_given
 from treeopt.planner.names import Names
 from treeopt.solve.problem import DEFAULT_CONTEXT
@@ -22,51 +22,51 @@ _OF_STEPS: Final = ("hardware", "model", "drafter", "context", "dtype", "tp", "c
 
 _Rows = Annotated[
     list[Path] | None,
-    Option(metavar="FILE", help="Timing rows: .csv, .jsonl, .parquet; repeatable."),
+    CliOption(metavar="FILE", help="Timing rows: .csv, .jsonl, .parquet; repeatable."),
 ]
 _Steps = Annotated[
     list[Path] | None,
-    Option(metavar="FILE", help="Served step times, in place of --rows: .csv, benchmarks."),
+    CliOption(metavar="FILE", help="Served step times, in place of --rows: .csv, benchmarks."),
 ]
 _More = Annotated[list[Path] | None, Argument(metavar="[FILE]...", help="More files of the same kind.")]
-_Name = Annotated[str | None, Option(help="What --hardware will call it; the file's by default.")]
+_Name = Annotated[str | None, CliOption(help="What --hardware will call it; the file's by default.")]
 _Datasheet = Annotated[
     str | None,
-    Option(metavar="NAME_OR_FILE", help="Memory and link from here; compared with."),
+    CliOption(metavar="NAME_OR_FILE", help="Memory and link from here; compared with."),
 ]
-_Link = Annotated[float | None, Option(help="Bandwidth to the other GPUs, one direction, in GB/s.")]
-_Processors = Annotated[int | None, Option(min=1, help="Multiprocessors; tries the form with tiles too.")]
-_Engine = Annotated[str | None, Option(metavar="NAME-VERSION", help="If the rows do not say.")]
+_Link = Annotated[float | None, CliOption(help="Bandwidth to the other GPUs, one direction, in GB/s.")]
+_Processors = Annotated[int | None, CliOption(min=1, help="Multiprocessors; tries the form with tiles too.")]
+_Engine = Annotated[str | None, CliOption(metavar="NAME-VERSION", help="If the rows do not say.")]
 _Date = Annotated[
     datetime | None,
-    Option(metavar="YYYY-MM-DD", help="Today by default."),
+    CliOption(metavar="YYYY-MM-DD", help="Today by default."),
 ]
-_Captures = Annotated[str | None, Option(help="--steps: captured graphs, in tokens: 1,2,4,8.")]
+_Captures = Annotated[str | None, CliOption(help="--steps: captured graphs, in tokens: 1,2,4,8.")]
 
 
 def fit(
     ctx: click.Context,
-    out: Annotated[Path, Option("--out", "-o", help="Write the profile here; its curves go beside it as .npz.")],
+    out: Annotated[Path, CliOption("--out", "-o", help="Write the profile here; its curves go beside it as .npz.")],
     rows: _Rows = None,
     steps: _Steps = None,
     more: _More = None,
     name: _Name = None,
-    select: Annotated[str, Option(metavar="COLUMN=VALUE,...", help="Keep only such rows.")] = "",
-    device: Annotated[str | None, Option(help="What the GPU is called.")] = None,
+    select: Annotated[str, CliOption(metavar="COLUMN=VALUE,...", help="Keep only such rows.")] = "",
+    device: Annotated[str | None, CliOption(help="What the GPU is called.")] = None,
     datasheet: _Datasheet = None,
-    memory_gb: Annotated[float | None, Option(help="Memory of one GPU, in GB.")] = None,
+    memory_gb: Annotated[float | None, CliOption(help="Memory of one GPU, in GB.")] = None,
     link_gb_s: _Link = None,
     processors: _Processors = None,
     engine: _Engine = None,
-    numbers: Annotated[str, Option("--from", help="Who measured, and where the rows are.")] = "own measurement",
-    licence: Annotated[str, Option(help="Licence of the rows.")] = "own",
+    numbers: Annotated[str, CliOption("--from", help="Who measured, and where the rows are.")] = "own measurement",
+    licence: Annotated[str, CliOption(help="Licence of the rows.")] = "own",
     date: _Date = None,
-    hardware: Annotated[str, Option(help="--steps: whose kernels, a shipped name or a file.")] = Names.hardware,
-    model: Annotated[str, Option(help="--steps: the target that was served.")] = Names.model,
-    drafter: Annotated[str, Option(help=f"--steps: its drafter: {DRAFTERS}")] = Names.drafter,
-    context: Annotated[int, Option(min=0, help="--steps: committed tokens per request, L.")] = DEFAULT_CONTEXT,
-    dtype: Annotated[str | None, Option(help="--steps: weights; by default the model's own.")] = None,
-    tp: Annotated[int, Option(help="--steps: tensor-parallel GPUs.")] = Names.tp,
+    hardware: Annotated[str, CliOption(help="--steps: whose kernels, a shipped name or a file.")] = Names.hardware,
+    model: Annotated[str, CliOption(help="--steps: the target that was served.")] = Names.model,
+    drafter: Annotated[str, CliOption(help=f"--steps: its drafter: {DRAFTERS}")] = Names.drafter,
+    context: Annotated[int, CliOption(min=0, help="--steps: committed tokens per request, L.")] = DEFAULT_CONTEXT,
+    dtype: Annotated[str | None, CliOption(help="--steps: weights; by default the model's own.")] = None,
+    tp: Annotated[int, CliOption(help="--steps: tensor-parallel GPUs.")] = Names.tp,
     capture_sizes: _Captures = None,
     json: Json = False,
 ) -> None:

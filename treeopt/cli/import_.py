@@ -7,13 +7,13 @@ from typing import Annotated
 
 import click
 
-from treeopt.cli.command import Argument, Option
+from treeopt.cli.command import Argument, CliOption
 from treeopt.cli.options import Json, Out
 
 
 def import_(
     file: Annotated[Path, Argument(metavar="FILE", help="A path list, growmap, configuration or command line.")],
-    engine: Annotated[str | None, Option(help="NAME or NAME==VERSION; by the file's shape if not given.")] = None,
+    engine: Annotated[str | None, CliOption(help="NAME or NAME==VERSION; by the file's shape if not given.")] = None,
     out: Out = None,
     json: Json = False,
 ) -> None:

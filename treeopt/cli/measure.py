@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import click
 
-from treeopt.cli.command import Argument, Option
+from treeopt.cli.command import Argument, CliOption
 from treeopt.cli.options import Json, parse_batches
 from treeopt.errors import InputError
 
@@ -23,18 +23,20 @@ _WHAT: Final = "file of step times"
 
 def measure(
     url: Annotated[str | None, Argument(metavar="URL", help="The server, as http://127.0.0.1:8000.")] = None,
-    concurrency: Annotated[str, Option("--concurrency", "--batches", help="Requests at once, as 1,2,4,8.")] = "1,2,4,8",
-    prompts: Annotated[Path | None, Option(help="Your prompts, JSONL; else eight of our own.")] = None,
-    tokens: Annotated[int, Option(min=32, max=8192, help="Tokens of each completion.")] = 128,
-    budget_s: Annotated[float, Option(min=1.0, help="Seconds for all concurrencies together.")] = 120.0,
-    timeout_s: Annotated[float, Option(min=1.0, help="Seconds without a word before giving up.")] = 60.0,
-    model: Annotated[str | None, Option(help="Which of the server's models; else its first.")] = None,
-    out: Annotated[Path | None, Option("--out", "-o", help="Write the rows here; those in it are kept.")] = None,
-    ranks_out: Annotated[Path | None, Option(help="Write what was accepted here, as a rank profile.")] = None,
+    concurrency: Annotated[
+        str, CliOption("--concurrency", "--batches", help="Requests at once, as 1,2,4,8.")
+    ] = "1,2,4,8",
+    prompts: Annotated[Path | None, CliOption(help="Your prompts, JSONL; else eight of our own.")] = None,
+    tokens: Annotated[int, CliOption(min=32, max=8192, help="Tokens of each completion.")] = 128,
+    budget_s: Annotated[float, CliOption(min=1.0, help="Seconds for all concurrencies together.")] = 120.0,
+    timeout_s: Annotated[float, CliOption(min=1.0, help="Seconds without a word before giving up.")] = 60.0,
+    model: Annotated[str | None, CliOption(help="Which of the server's models; else its first.")] = None,
+    out: Annotated[Path | None, CliOption("--out", "-o", help="Write the rows here; those in it are kept.")] = None,
+    ranks_out: Annotated[Path | None, CliOption(help="Write what was accepted here, as a rank profile.")] = None,
     plan_calibration: Annotated[
-        bool, Option("--plan-calibration", help="Write a schedule to measure instead of measuring.")
+        bool, CliOption("--plan-calibration", help="Write a schedule to measure instead of measuring.")
     ] = False,
-    k: Annotated[int, Option("--k", min=1, max=64, help="Longest draft of --plan-calibration.")] = 4,
+    k: Annotated[int, CliOption("--k", min=1, max=64, help="Longest draft of --plan-calibration.")] = 4,
     json: Json = False,
 ) -> None:
     """Drive an OpenAI-compatible server: step times by (batch, K), and acceptance by position.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import click
 
-from treeopt.cli.command import Argument, Option
+from treeopt.cli.command import Argument, CliOption
 from treeopt.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,43 +40,43 @@ def engines() -> list[str]:
 # What is planned for. The defaults are those of `treeopt.planner.inputs.Names` and
 # `treeopt.solve.problem.DEFAULT_CONTEXT`.
 DRAFTERS: Final = "eagle, eagle3[:CONFIG_JSON], medusa, mtp, ngram or model:NAME."
-Hardware = Annotated[str, Option(help="Hardware profile: a shipped name or a file.", names=shipped("hardware"))]
+Hardware = Annotated[str, CliOption(help="Hardware profile: a shipped name or a file.", names=shipped("hardware"))]
 Model = Annotated[
-    str, Option(help="Target: a shipped name, or a Hugging Face config.json or its folder.", names=shipped("models"))
+    str, CliOption(help="Target: a shipped name, or a Hugging Face config.json or its folder.", names=shipped("models"))
 ]
-Drafter = Annotated[str, Option(help=DRAFTERS)]
+Drafter = Annotated[str, CliOption(help=DRAFTERS)]
 Dtype = Annotated[
     str | None,
-    Option(
+    CliOption(
         help="Weights: bf16, fp16, fp8, fp8_tensor, fp8_static, fp8_block, int8, int4, mxfp4, mxfp4_mxfp8, nvfp4, or "
         "LAYERS/EXPERTS. By default what the model's config.json says, else bf16.",
     ),
 ]
-KvDtype = Annotated[str | None, Option(help="KV cache: bf16, fp8. By default as the model says, else 16 bit.")]
-Tp = Annotated[int, Option(help="Tensor-parallel GPUs.")]
-Context = Annotated[int, Option(min=0, help="Committed tokens per request, L.")]
+KvDtype = Annotated[str | None, CliOption(help="KV cache: bf16, fp8. By default as the model says, else 16 bit.")]
+Tp = Annotated[int, CliOption(help="Tensor-parallel GPUs.")]
+Context = Annotated[int, CliOption(min=0, help="Committed tokens per request, L.")]
 
 # What of a plan, and what it was made from.
-PlanBatch = Annotated[int | None, Option(help="Which bucket of a plan.")]
-PlanContext = Annotated[int | None, Option(help="Which context, where the plan has several.")]
-PlanRanks = Annotated[str | None, Option(help="Where the plan's rank profile is now, if it moved.")]
+PlanBatch = Annotated[int | None, CliOption(help="Which bucket of a plan.")]
+PlanContext = Annotated[int | None, CliOption(help="Which context, where the plan has several.")]
+PlanRanks = Annotated[str | None, CliOption(help="Where the plan's rank profile is now, if it moved.")]
 
 # What an engine measured.
-EvidenceKind = Annotated[str | None, Option(help="Force a kind of file instead of detecting it.")]
-DraftTokens = Annotated[int | None, Option(help="K, for files that do not say how many tokens they drafted.")]
+EvidenceKind = Annotated[str | None, CliOption(help="Force a kind of file instead of detecting it.")]
+DraftTokens = Annotated[int | None, CliOption(help="K, for files that do not say how many tokens they drafted.")]
 
 Drafted = Annotated[
     str | None,
-    Option(
+    CliOption(
         metavar="DRAFT",
         help="What each step drafted, where the file does not say it: chain:K, or a tree as sglang:3,4,16.",
     ),
 ]
 
-TargetModel = Annotated[str, Option(help="Target: a directory, a .gguf file or a hub id.", metavar="DIR_OR_ID")]
-Json = Annotated[bool, Option("--json", help="Print one JSON document instead of tables.")]
-Out = Annotated[Path | None, Option("--out", "-o", help="Write the file here.")]
-PlanOut = Annotated[Path | None, Option("--out", "-o", help="Write the plan here.")]
+TargetModel = Annotated[str, CliOption(help="Target: a directory, a .gguf file or a hub id.", metavar="DIR_OR_ID")]
+Json = Annotated[bool, CliOption("--json", help="Print one JSON document instead of tables.")]
+Out = Annotated[Path | None, CliOption("--out", "-o", help="Write the file here.")]
+PlanOut = Annotated[Path | None, CliOption("--out", "-o", help="Write the plan here.")]
 PlanFile = Annotated[Path, Argument(metavar="PLAN", help="A plan file, as `treeopt search --out` writes it.")]
 
 

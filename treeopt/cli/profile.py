@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from treeopt.cli.command import Group, Listed, Option, command
+from treeopt.cli.command import CliOption, Commands, LazyCommand, command
 from treeopt.cli.options import Drafter, Json, Model, command_line
 from treeopt.planner.names import Names
 
@@ -23,20 +23,20 @@ def profile(
     context: click.Context,
     out: Annotated[
         Path | None,
-        Option("--out", "-o", help="Write the profile here, its curves beside it as .npz."),
+        CliOption("--out", "-o", help="Write the profile here, its curves beside it as .npz."),
     ] = None,
-    device: Annotated[str | None, Option(help="cpu or cuda; the GPU where there is one.")] = None,
+    device: Annotated[str | None, CliOption(help="cpu or cuda; the GPU where there is one.")] = None,
     model: Model = Names.model,
     drafter: Drafter = Names.drafter,
-    tp: Annotated[int, Option(min=1, help="Time one GPU's part of so many.")] = 1,
-    dtype: Annotated[str | None, Option(help="bf16, fp16 or fp32; bf16 on a GPU, fp32 on a processor.")] = None,
-    max_tokens: Annotated[int, Option(min=8, help="The largest B x N to time.")] = 512,
-    max_context: Annotated[int, Option(min=512, help="The longest context to time.")] = 8192,
-    rows: Annotated[Path | None, Option(metavar="FILE.jsonl", help="Timing rows; beside --out.")] = None,
-    budget_s: Annotated[float | None, Option(min=1, help="Stop timing after so many seconds.")] = None,
-    threads: Annotated[int | None, Option(min=1, help="With --device cpu: torch's threads.")] = None,
-    dry_run: Annotated[bool, Option("--dry-run", help="Count points and time; only the ceilings run.")] = False,
-    seed: Annotated[int, Option(help="Of the random inputs.")] = 0,
+    tp: Annotated[int, CliOption(min=1, help="Time one GPU's part of so many.")] = 1,
+    dtype: Annotated[str | None, CliOption(help="bf16, fp16 or fp32; bf16 on a GPU, fp32 on a processor.")] = None,
+    max_tokens: Annotated[int, CliOption(min=8, help="The largest B x N to time.")] = 512,
+    max_context: Annotated[int, CliOption(min=512, help="The longest context to time.")] = 8192,
+    rows: Annotated[Path | None, CliOption(metavar="FILE.jsonl", help="Timing rows; beside --out.")] = None,
+    budget_s: Annotated[float | None, CliOption(min=1, help="Stop timing after so many seconds.")] = None,
+    threads: Annotated[int | None, CliOption(min=1, help="With --device cpu: torch's threads.")] = None,
+    dry_run: Annotated[bool, CliOption("--dry-run", help="Count points and time; only the ceilings run.")] = False,
+    seed: Annotated[int, CliOption(help="Of the random inputs.")] = 0,
     json: Json = False,
 ) -> None:
     """Hardware profiles: time this device's kernels, or fit measured times.
@@ -83,11 +83,11 @@ def profile(
 
 
 _alone = command(profile)
-group = Group(
+group = Commands(
     "profile",
     {
-        "table": Listed("treeopt.cli.table:table", "Step times as the table that an engine plans its drafts by."),
-        "fit": Listed("treeopt.cli.fit:fit", "Measured kernel times or served step times to a profile."),
+        "table": LazyCommand("treeopt.cli.table:table", "Step times as the table that an engine plans its drafts by."),
+        "fit": LazyCommand("treeopt.cli.fit:fit", "Measured kernel times or served step times to a profile."),
     },
     help=_alone.help,
     params=_alone.params,

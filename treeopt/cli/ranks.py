@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from treeopt.cli.command import Argument, Group, Listed, Option
+from treeopt.cli.command import Argument, CliOption, Commands, LazyCommand
 from treeopt.cli.options import Drafted, DraftTokens, EvidenceKind, Json, Out
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def import_(
     kind: EvidenceKind = None,
     draft_tokens: DraftTokens = None,
     drafted: Drafted = None,
-    source: Annotated[str | None, Option(help="Which source to write, where a file holds several.")] = None,
+    source: Annotated[str | None, CliOption(help="Which source to write, where a file holds several.")] = None,
     out: Out = None,
     json: Json = False,
 ) -> None:
@@ -44,8 +44,8 @@ def import_(
 
 
 def list_(
-    target: Annotated[str | None, Option(help="Only pairs whose target's name holds this.")] = None,
-    drafter: Annotated[str | None, Option(help="Only pairs with this kind of drafter.")] = None,
+    target: Annotated[str | None, CliOption(help="Only pairs whose target's name holds this.")] = None,
+    drafter: Annotated[str | None, CliOption(help="Only pairs with this kind of drafter.")] = None,
     json: Json = False,
 ) -> None:
     """List the published profiles of real pairs that --ranks takes by name."""
@@ -76,9 +76,9 @@ def show(
 
 def merge(
     profiles: Annotated[list[str], Argument(metavar="PROFILE...", help="Profiles of the same thing.")],
-    out: Annotated[Path, Option("--out", "-o", help="Write the merged profile here.")],
-    name: Annotated[str, Option(help="Its name.")] = "merged",
-    force: Annotated[bool, Option("--force", help="Merge although conditions differ.")] = False,
+    out: Annotated[Path, CliOption("--out", "-o", help="Write the merged profile here.")],
+    name: Annotated[str, CliOption(help="Its name.")] = "merged",
+    force: Annotated[bool, CliOption("--force", help="Merge although conditions differ.")] = False,
 ) -> None:
     """Add the counts of profiles that were measured under the same conditions."""
     from treeopt.acceptance.loading import load_profile
@@ -100,15 +100,17 @@ def merge(
     console.wrote(out)
 
 
-group = Group(
+group = Commands(
     "ranks",
     {
-        "import": Listed("treeopt.cli.ranks:import_", "An engine's metrics, logs or tables to a rank profile."),
-        "list": Listed("treeopt.cli.ranks:list_", "The published profiles that --ranks takes by name."),
-        "show": Listed("treeopt.cli.ranks:show", "What was measured: evidence, conditions, rates by depth and rank."),
-        "merge": Listed("treeopt.cli.ranks:merge", "Counts of profiles of the same thing, added."),
-        "collect": Listed("treeopt.cli.collect:collect", "Run a target and a drafter and record a trace."),
-        "record": Listed("treeopt.cli.record:command_", "How to record ranks inside a serving engine."),
+        "import": LazyCommand("treeopt.cli.ranks:import_", "An engine's metrics, logs or tables to a rank profile."),
+        "list": LazyCommand("treeopt.cli.ranks:list_", "The published profiles that --ranks takes by name."),
+        "show": LazyCommand(
+            "treeopt.cli.ranks:show", "What was measured: evidence, conditions, rates by depth and rank."
+        ),
+        "merge": LazyCommand("treeopt.cli.ranks:merge", "Counts of profiles of the same thing, added."),
+        "collect": LazyCommand("treeopt.cli.collect:collect", "Run a target and a drafter and record a trace."),
+        "record": LazyCommand("treeopt.cli.record:command_", "How to record ranks inside a serving engine."),
     },
     help="Rank profiles: collect, import, show, merge.",
 )

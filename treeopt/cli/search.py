@@ -6,7 +6,7 @@ from typing import Annotated
 
 import click
 
-from treeopt.cli.command import Option
+from treeopt.cli.command import CliOption
 from treeopt.cli.options import (
     DRAFTERS,
     Dtype,
@@ -28,11 +28,11 @@ from treeopt.solve.problem import DEFAULT_CONTEXT
 
 
 def search(
-    batch: Annotated[int | None, Option("--batch", help="One batch size.")] = None,
-    batches: Annotated[str | None, Option("--batches", help="Batch sizes: 1,2,4,8 or 1-256.")] = None,
+    batch: Annotated[int | None, CliOption("--batch", help="One batch size.")] = None,
+    batches: Annotated[str | None, CliOption("--batches", help="Batch sizes: 1,2,4,8 or 1-256.")] = None,
     ranks: Annotated[
         str | None,
-        Option(
+        CliOption(
             help="Rank profile or trace: a shipped name, a file, or a folder of shards. "
             "[default: what is published of --model and --drafter, else a demonstration]",
             names=shipped("ranks"),
@@ -42,96 +42,96 @@ def search(
     model: Model = Names.model,
     drafter: Annotated[
         str | None,
-        Option(
+        CliOption(
             help=f"{DRAFTERS} [default: {Names.drafter}, or what --engine runs]",
         ),
     ] = None,
     context: Annotated[
         int | None,
-        Option(help=f"Committed tokens per request, L. [default: {DEFAULT_CONTEXT}]"),
+        CliOption(help=f"Committed tokens per request, L. [default: {DEFAULT_CONTEXT}]"),
     ] = None,
     contexts: Annotated[
         str | None,
-        Option("--contexts", help="Several contexts, each with its own buckets: 1024,8192."),
+        CliOption("--contexts", help="Several contexts, each with its own buckets: 1024,8192."),
     ] = None,
-    objective: Annotated[str, Option(help="throughput, or length (largest E within the budget).")] = "throughput",
+    objective: Annotated[str, CliOption(help="throughput, or length (largest E within the budget).")] = "throughput",
     budget: Annotated[
         float | None,
-        Option(help="Cap on batch x nodes; for length the default is the hardware's ridge."),
+        CliOption(help="Cap on batch x nodes; for length the default is the hardware's ridge."),
     ] = None,
     max_tpot_ms: Annotated[
         float | None,
-        Option(help="Cap on a request's mean time per token, in milliseconds."),
+        CliOption(help="Cap on a request's mean time per token, in milliseconds."),
     ] = None,
     max_p99_tpot_ms: Annotated[
         float | None,
-        Option(help="Cap on the time per token that 99 % of requests stay within."),
+        CliOption(help="Cap on the time per token that 99 % of requests stay within."),
     ] = None,
-    output_tokens: Annotated[int, Option(help="Tokens per request that the 99 % are counted over.")] = 256,
-    max_nodes: Annotated[int, Option(help="Cap on nodes per tree, root included.")] = 64,
-    max_depth: Annotated[int | None, Option(help="Cap on the depth.")] = None,
-    max_children: Annotated[int | None, Option(help="Cap on children per node.")] = None,
-    max_ranks: Annotated[int | None, Option(help="Guesses the drafter lists.")] = None,
-    max_trees: Annotated[int | None, Option(help="Cap on buckets, each with its own captured graph.")] = None,
+    output_tokens: Annotated[int, CliOption(help="Tokens per request that the 99 % are counted over.")] = 256,
+    max_nodes: Annotated[int, CliOption(help="Cap on nodes per tree, root included.")] = 64,
+    max_depth: Annotated[int | None, CliOption(help="Cap on the depth.")] = None,
+    max_children: Annotated[int | None, CliOption(help="Cap on children per node.")] = None,
+    max_ranks: Annotated[int | None, CliOption(help="Guesses the drafter lists.")] = None,
+    max_trees: Annotated[int | None, CliOption(help="Cap on buckets, each with its own captured graph.")] = None,
     sharing_loss: Annotated[
         float | None,
-        Option(
+        CliOption(
             help="Share of tokens/s that a batch size may lose so that fewer ranges change. [default: what acceptance "
             "and price cannot tell, 2 % at most]",
         ),
     ] = None,
-    only_listed: Annotated[bool, Option("--only-listed", help="Ask no batch sizes between those listed.")] = False,
+    only_listed: Annotated[bool, CliOption("--only-listed", help="Ask no batch sizes between those listed.")] = False,
     dtype: Dtype = Names.dtype,
     tp: Tp = Names.tp,
     kv_dtype: KvDtype = None,
     capture_sizes: Annotated[
         str | None,
-        Option(metavar="TOKENS,...", help="Tokens per step that graphs are captured for: 1,2,4,8."),
+        CliOption(metavar="TOKENS,...", help="Tokens per step that graphs are captured for: 1,2,4,8."),
     ] = None,
     capture_limit: Annotated[
         int | None,
-        Option(metavar="TOKENS", help="Largest captured step; longer ones run eagerly."),
+        CliOption(metavar="TOKENS", help="Largest captured step; longer ones run eagerly."),
     ] = None,
-    expert_skew: Annotated[float | None, Option(help="How skewed routing is: 0 balanced, 1.2 heavily.")] = None,
+    expert_skew: Annotated[float | None, CliOption(help="How skewed routing is: 0 balanced, 1.2 heavily.")] = None,
     expert_correlation: Annotated[
         float | None,
-        Option(help="Share of its experts that a token takes over from the one before it."),
+        CliOption(help="Share of its experts that a token takes over from the one before it."),
     ] = None,
     mix: Annotated[
         str | None,
-        Option(help="Several rank profiles by their share of drafts: a.npz=0.3,b.npz=0.7."),
+        CliOption(help="Several rank profiles by their share of drafts: a.npz=0.3,b.npz=0.7."),
     ] = None,
     holdout: Annotated[
         float | None,
-        Option(help="Share of the documents to keep out of the search and judge by."),
+        CliOption(help="Share of the documents to keep out of the search and judge by."),
     ] = None,
     temperature: Annotated[
         float | None,
-        Option(help="Temperature that will be served, where the ranks may be of another."),
+        CliOption(help="Temperature that will be served, where the ranks may be of another."),
     ] = None,
     rule: Annotated[
         str | None,
-        Option(help="Acceptance rule that will be served, where the ranks may be of another."),
+        CliOption(help="Acceptance rule that will be served, where the ranks may be of another."),
     ] = None,
     cost: Annotated[
         str | None,
-        Option(
+        CliOption(
             metavar="FILE",
             help="Step times in place of the kernel model: SGLang's or vLLM's table, or served rows.",
         ),
     ] = None,
     engine: Annotated[
         str | None,
-        Option(
+        CliOption(
             metavar="NAME[==VERSION]",
             help="Search only what this engine can load, and tell what that costs.",
             names=engines,
         ),
     ] = None,
     allow_off: Annotated[
-        bool, Option("--allow-off", help="With --engine: draft nothing where that is faster.")
+        bool, CliOption("--allow-off", help="With --engine: draft nothing where that is faster.")
     ] = False,
-    seed: Annotated[int, Option(help="Seed of the bootstrap behind the intervals.")] = 0,
+    seed: Annotated[int, CliOption(help="Seed of the bootstrap behind the intervals.")] = 0,
     out: PlanOut = None,
     json: Json = False,
 ) -> None:

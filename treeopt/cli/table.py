@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import click
 
-from treeopt.cli.command import Option
+from treeopt.cli.command import CliOption
 from treeopt.cli.options import Context, Drafter, Dtype, Hardware, Model, Tp, parse_batches, refuse_given
 from treeopt.planner.names import Names
 from treeopt.solve.problem import DEFAULT_CONTEXT
@@ -21,12 +21,12 @@ _OF_MODELS: Final = ("hardware", "model", "drafter", "dtype", "tp")
 
 def table(
     ctx: click.Context,
-    engine: Annotated[str, Option(help="Whose table: vllm, sglang, or sglang-additive.")],
-    batches: Annotated[str, Option(help="Batch sizes: 1,2,4,8 or 1-64.")],
-    draft_tokens: Annotated[str, Option(help="K of the chains: 0,1,3,5 or 0-7; sglang takes one.")],
-    out: Annotated[Path, Option("--out", "-o", help="Write the table here.")],
-    cost: Annotated[Path | None, Option(help="Take the times from this table instead of a model.")] = None,
-    ranks: Annotated[str | None, Option(help="Rank profile whose acceptance goes into vLLM's table.")] = None,
+    engine: Annotated[str, CliOption(help="Whose table: vllm, sglang, or sglang-additive.")],
+    batches: Annotated[str, CliOption(help="Batch sizes: 1,2,4,8 or 1-64.")],
+    draft_tokens: Annotated[str, CliOption(help="K of the chains: 0,1,3,5 or 0-7; sglang takes one.")],
+    out: Annotated[Path, CliOption("--out", "-o", help="Write the table here.")],
+    cost: Annotated[Path | None, CliOption(help="Take the times from this table instead of a model.")] = None,
+    ranks: Annotated[str | None, CliOption(help="Rank profile whose acceptance goes into vLLM's table.")] = None,
     hardware: Hardware = Names.hardware,
     model: Model = Names.model,
     drafter: Drafter = Names.drafter,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import click
 
-from treeopt.cli.command import Argument, Option
+from treeopt.cli.command import Argument, CliOption
 from treeopt.cli.options import Json
 
 DIFFERENT = 3  # exit code
@@ -15,21 +15,21 @@ DIFFERENT = 3  # exit code
 
 def verify(
     plan: Annotated[Path, Argument(metavar="PLAN", help="A plan, a tree file, trees by batch size or a path list.")],
-    dump: Annotated[Path | None, Option(help="Diagnose this step of another engine: NPZ or JSON.")] = None,
-    write_dump: Annotated[Path | None, Option(help="Write a right step in that format, as an example.")] = None,
-    batch: Annotated[int | None, Option(help="Only the trees of this batch size.")] = None,
+    dump: Annotated[Path | None, CliOption(help="Diagnose this step of another engine: NPZ or JSON.")] = None,
+    write_dump: Annotated[Path | None, CliOption(help="Write a right step in that format, as an example.")] = None,
+    batch: Annotated[int | None, CliOption(help="Only the trees of this batch size.")] = None,
     model: Annotated[
         str | None,
-        Option(help="A model directory, .gguf file or hub id; without it a toy model."),
+        CliOption(help="A model directory, .gguf file or hub id; without it a toy model."),
     ] = None,
-    attention: Annotated[Literal["torch", "triton"], Option(help="What computes the tree's attention.")] = "torch",
-    device: Annotated[str, Option(help="cpu, cuda, or auto.")] = "auto",
-    dtype: Annotated[str, Option(help="auto, float64, float32, bfloat16 or float16.")] = "auto",
+    attention: Annotated[Literal["torch", "triton"], CliOption(help="What computes the tree's attention.")] = "torch",
+    device: Annotated[str, CliOption(help="cpu, cuda, or auto.")] = "auto",
+    dtype: Annotated[str, CliOption(help="auto, float64, float32, bfloat16 or float16.")] = "auto",
     context: Annotated[
         int | None,
-        Option(help="Prefix length L (default 16), and which trees of a plan by context."),
+        CliOption(help="Prefix length L (default 16), and which trees of a plan by context."),
     ] = None,
-    seed: Annotated[int, Option(help="Seed of the tokens, and of the toy's weights.")] = 0,
+    seed: Annotated[int, CliOption(help="Seed of the tokens, and of the toy's weights.")] = 0,
     json: Json = False,
 ) -> None:
     """Check every tree of a plan path by path against plain decoding; exit code 3 if something differs."""
