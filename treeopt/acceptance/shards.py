@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from treeopt.acceptance.errors import EvidenceError
-from treeopt.acceptance.paths import PathCounter, PathCounts
+from treeopt.acceptance.path_trie import PathCounter
+from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.profile import Conditions, RankProfile
 from treeopt.acceptance.profile_file import read_conditions
 from treeopt.acceptance.shard_files import Arrays, ShardFile, trace_format
