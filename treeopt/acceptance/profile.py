@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from treeopt.acceptance.draft_lengths import DraftLengths
 from treeopt.acceptance.model import PathModel
 from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.position import MeanLength, PositionSurvival
@@ -46,7 +47,8 @@ class RankProfile:
     """Acceptance evidence; `note` is what a reader of any result made from it must be told, `source` who published it.
 
     `trace` holds the positions that the counts came from, where they were kept: documents and draft starts are found
-    in it. `files` are those that it was read from, beside the profile itself.
+    in it. `files` are those that it was read from, beside the profile itself. `lengths` are those of drafts where some
+    steps have none, and those that have one verify what there is; None where every step has a whole one.
     """
 
     name: str
@@ -58,6 +60,7 @@ class RankProfile:
     source: str = ""
     trace: Trace | None = None
     files: tuple[Path, ...] = ()
+    lengths: DraftLengths | None = None
 
     @property
     def kind(self) -> str:

@@ -19,6 +19,7 @@ from treeopt.cost import (
     load_model,
     parse_drafter,
 )
+from treeopt.cost.drafter import Ngram
 from treeopt.cost.hardware import hardware_document
 from treeopt.cost.kernels.experts import MAX_SKEW
 from treeopt.cost.model_config import name_of
@@ -162,6 +163,7 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
         kv_dtype=names.kv_dtype,
         tp=names.tp,
         engine=engine,
+        lengths=evidence.lengths_of_drafts if isinstance(drafter, Ngram) else None,
     )
     priced = _priced(table or names.cost, kernels, evidence, names, no_price)
     return Inputs(
