@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from treeopt.acceptance.draft_lengths import DraftLengths, mixed_lengths, recorded_lengths
 from treeopt.acceptance.errors import EvidenceError
 from treeopt.acceptance.loading import load_profile
-from treeopt.acceptance.profile_file import profile_document
 from treeopt.acceptance.replay import accepted_lengths, draft_starts
 from treeopt.acceptance.trace import PAST_END, Trace
 from treeopt.cost.part_drafts import token_law
+from treeopt.files.typed import write
 from treeopt.planner.inputs import load_inputs
 from treeopt.planner.names import Names
 from treeopt.tree import DraftTree
@@ -159,7 +159,7 @@ def test_counters_tell_them_and_files_keep_them(tmp_path: Path) -> None:
     found = load_profile(scrape)
     assert found.lengths is not None
     assert found.lengths.at_least == pytest.approx((475 / 683, 909 / 683 / 2, 909 / 683 / 2))
-    profile.write_text(json.dumps(profile_document(found)))
+    profile.write_text(json.dumps(write(found.document())))
     assert load_profile(profile).lengths == found.lengths
     for drafter, expected in (("ngram", found.lengths), ("eagle", None)):
         inputs = load_inputs(Names(ranks=str(profile), drafter=drafter))
