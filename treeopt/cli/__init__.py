@@ -23,6 +23,7 @@ from treeopt.cli import (
     profile,
     ranks,
     replay,
+    report,
     search,
     show,
     verify,
@@ -47,6 +48,7 @@ app.command("show")(show.show)
 app.command("compare")(compare.compare)
 app.command("explain")(explain.explain)
 app.command("replay")(replay.replay)
+app.command("report")(report.report)
 app.command("export")(export.export)
 app.command("import")(import_.import_)
 app.command("verify")(verify.verify)

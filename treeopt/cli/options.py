@@ -62,6 +62,10 @@ TargetModel = Annotated[str, typer.Option(help="Target: a directory, a .gguf fil
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Write the file here.", show_default=False)]
 PlanOut = Annotated[Path | None, typer.Option("--out", "-o", help="Write the plan here.", show_default=False)]
+Plot = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Also draw it: .svg, .png or .pdf (extra report).", show_default=False),
+]
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file, as `treeopt search --out` writes it.")]
 
 
@@ -103,9 +107,9 @@ def command_line() -> str:
     words = iter(sys.argv[1:])
     kept = []
     for word in words:
-        if word in ("--out", "-o"):
+        if word in ("--out", "-o", "--report"):
             next(words, None)
-        elif word != "--json" and not word.startswith(("--out=", "-o")):
+        elif word != "--json" and not word.startswith(("--out=", "-o", "--report=")):
             kept.append(word)
     return shlex.join(["treeopt", *kept])
 
