@@ -85,7 +85,7 @@ def browser() -> Iterator[Browser]:
         root, session = f"http://127.0.0.1:{port}", None
         try:
             _wait_for(root)
-            options = {"binary": CHROMIUM, "args": [*_FLAGS, f"--user-data-dir={folder}"]}
+            options = {"binary": CHROMIUM, "args": [*_FLAGS, f"--user-data-dir={folder}", "about:blank"]}
             wanted = {
                 "browserName": "chrome",
                 "goog:chromeOptions": options,

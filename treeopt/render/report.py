@@ -128,10 +128,12 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _levels(plan: Plan) -> str:
     """What the brackets hold."""
-    told = [b.acceptance_length.has_interval for b in plan.buckets], [b.tokens_per_s.has_interval for b in plan.buckets]
-    said = ["Brackets at E hold 95 %"] if any(told[0]) else []
-    said += ["at tokens/s and speedups 80 %, the error of the price included"] if any(told[1]) else []
-    return f"{'; '.join(said)}." if said else ""
+    said = []
+    if any(b.acceptance_length.has_interval for b in plan.buckets):
+        said.append("Brackets at E hold 95 %.")
+    if any(b.tokens_per_s.has_interval for b in plan.buckets):
+        said.append("Brackets at speedups hold 80 %, the error of the price included.")
+    return " ".join(said)
 
 
 def _pastes(found: PlanReport) -> Iterator[Paste]:
@@ -147,16 +149,17 @@ def _pastes(found: PlanReport) -> Iterator[Paste]:
 
 def _speed(found: PlanReport) -> Iterator[Figure]:
     curves, tp = found.curves, found.plan.sources.model.tp
-    if not curves:
-        return
+    sizes = {at.batch for curve in curves for at in curve.points}
     bands = "Bands hold 80 %. " if any(at.option.tokens_per_s.has_interval for c in curves for at in c.points) else ""
-    yield _figure(rates_picture(curves), f"Of the whole batch. {bands}", tables.rates_table(curves))
+    if curves:
+        yield _figure(rates_picture(curves), f"Of the whole batch. {bands}", tables.rates_table(curves))
     if any(at.speedup is not None for c in curves for at in c.points):
         known = [c for c in curves if c.of is not CurveOf.PLAIN]
         yield _figure(speedups_picture(curves), f"Above 1x it pays. {bands}", tables.speedups_table(known))
-    caption = "One user's speed beside one GPU's, at the batch sizes written there: up and to the right is better."
-    yield _figure(pareto_picture(curves, tp), caption, tables.pareto_table(curves, tp))
-    if found.comparisons:
+    if len(sizes) > 1:
+        caption = "One user's speed beside one GPU's, at the batch sizes written there: up and to the right is better."
+        yield _figure(pareto_picture(curves, tp), caption, tables.pareto_table(curves, tp))
+    if len(sizes) > 1 and found.comparisons:
         caption = "In tokens per second, with 95 % intervals of the acceptance; below 0 the plan is slower."
         yield _figure(gains_picture(found.comparisons), caption, None)
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from treeopt.acceptance.rates import RankRates
 from treeopt.planner.frontier import Frontier
 from treeopt.render.pictures.style import WIDTH, Picture, at_rates, ink, legend, new_axes, new_figure
 from treeopt.render.text import estimate, rate
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _RANK_INKS = ("plan", "chain", "rival-2", "rival-1", "rival-3", "term-3", "term-8", "plain")
 _DRAWN = 4  # guesses; the table has all
@@ -64,6 +69,7 @@ def frontier_picture(found: Frontier) -> Picture:
             ha="right", fontsize=9, color=ink("muted"),
         )  # fmt: skip
     axes.set_ylim(bottom=1)
+    _whole(axes)
     legend(figure, axes)
     return Picture("frontier", "Tokens per step over nodes", _frontier_words(found), figure)
 
@@ -84,9 +90,17 @@ def sizes_picture(found: Frontier) -> Picture | None:
     if at:
         axes.plot(*zip(*at, strict=True), "o", color=ink("ink"), markersize=5, label="the plan")
     at_rates(axes)
+    _whole(axes)
     legend(figure, axes)
     said = "; ".join(f"{n} nodes: {rate(r)}" for n, r in known)
     return Picture("sizes", f"Tokens per second over nodes, at batch {found.batch}", said, figure)
+
+
+def _whole(axes: Axes) -> None:
+    """There are no half nodes."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _frontier_words(found: Frontier) -> str:

@@ -200,8 +200,8 @@ def _svg(picture: Picture) -> str:
         )
     text = re.sub(r"<!--.*?-->\n?", "", out.getvalue(), flags=re.DOTALL)
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
-    used = set(re.findall(r"#([\w-]+)", text))
-    text = re.sub(r' id="([\w-]+)"', lambda m: m[0] if m[1] in used else "", text)
+    used = set(re.findall(r"#([\w.-]+)", text))
+    text = re.sub(r' id="([\w.-]+)"', lambda m: m[0] if m[1] in used else "", text)
     return re.sub(r">\s+<", ">\n<", text).strip()
 
 
