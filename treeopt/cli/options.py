@@ -16,7 +16,10 @@ MAX_BATCHES = 4096
 
 # What is planned for. The defaults are those of `treeopt.planner.inputs.Names` and
 # `treeopt.solve.problem.DEFAULT_CONTEXT`.
-DRAFTERS: Final = "eagle, eagle3[:CONFIG_JSON], medusa, mtp, ngram or model:NAME."
+DRAFTERS: Final = (
+    "eagle, eagle3, medusa, mtp, dflash, dflash2, dspark, jetspec, peagle, ngram, suffix, model:NAME, pard:NAME, or "
+    "the folder or config.json of a drafter."
+)
 Hardware = Annotated[str, typer.Option(help="Hardware profile: a shipped name or a file.")]
 Model = Annotated[str, typer.Option(help="Target: a shipped name, or a Hugging Face config.json or its folder.")]
 Drafter = Annotated[str, typer.Option(help=DRAFTERS)]
