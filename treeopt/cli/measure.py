@@ -78,10 +78,11 @@ def _measure(task: Any, out: Path | None, ranks_out: Path | None, json: bool) ->
 
     from treeopt.cli import console
     from treeopt.extras import require
-    from treeopt.files.documents import dump_yaml
+    from treeopt.files.typed import yaml_text
     from treeopt.files.writing import check_writable, write_atomically
-    from treeopt.measure.rows import accepted_profile, read_rows, rows_csv
+    from treeopt.measure.rows import ServerSteps, accepted_profile, read_rows, rows_csv
     from treeopt.measure.run import measure as run
+    from treeopt.render.measure import report
 
     require("httpx", extra="measure")
     for path, what in ((out, _WHAT), (ranks_out, "rank profile")):
@@ -114,13 +115,13 @@ def _measure(task: Any, out: Path | None, ranks_out: Path | None, json: bool) ->
             asyncio.run(run(task, done=done, keep=keep, progress=lambda text: typer.echo(text, err=True)))
     except* InputError as failed:
         if new:
-            _report(new, None, json)
+            console.report(ServerSteps(rows=tuple(new)), json, report)
             console.notes([kept()] if out is not None else [])
         raise _first(failed) from None
     profile = accepted_profile(plateaus, name="measured", target=served[0] if served else "")
     if ranks_out is not None and profile is not None:
-        write_atomically(ranks_out, dump_yaml(profile), what="rank profile")
-    _report(rows, profile, json)
+        write_atomically(ranks_out, yaml_text(profile), what="rank profile")
+    console.report(ServerSteps(rows=tuple(rows), ranks=profile), json, report)
     console.notes(_next(rows, task, out, ranks_out if profile is not None else None))
 
 
@@ -130,20 +131,6 @@ def _first(failed: BaseExceptionGroup[InputError]) -> InputError:
         error = error.exceptions[0]
     assert isinstance(error, InputError)
     return error
-
-
-def _report(rows: Sequence[StepRow], profile: dict[str, Any] | None, json: bool) -> None:
-    from dataclasses import asdict
-
-    from treeopt.cli import console
-
-    if json:
-        document = {"format": "treeopt.measure/1", "rows": [asdict(r) for r in rows], "ranks": profile}
-        typer.echo(json_format.dumps(document, indent=2))
-        return
-    from treeopt.render.measure import measured_table
-
-    console.result(measured_table(rows))
 
 
 def _next(rows: Sequence[StepRow], task: Any, out: Path | None, ranks_out: Path | None) -> list[str]:

@@ -6,7 +6,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Annotated, ClassVar, Final
 
 from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.position import MeanLength
@@ -14,6 +14,7 @@ from treeopt.acceptance.profile import Conditions, RankEvidence, RankProfile
 from treeopt.acceptance.table import DepthRanks
 from treeopt.draft_family import DynamicTree, chain_length
 from treeopt.files.evidence_lines import Place, SourceFile
+from treeopt.files.typed import Key
 from treeopt.tree import DraftTree
 
 SERVED: Final = Conditions(sampling="draft-starts")  # a server counts where its drafts start
@@ -63,8 +64,10 @@ class KnownSum:
 class ImportedSource:
     """One speculative source found in a file: its evidence, and what stands beside it."""
 
+    WRITTEN: ClassVar = ("profile", "supports", "counts", "known_sums")
+
     profile: RankProfile
-    tally: Tally
+    tally: Annotated[Tally, Key("counts")]
     known_sums: tuple[KnownSum, ...] = ()
 
     @property
@@ -104,6 +107,8 @@ class Reading:
 @dataclass(frozen=True, kw_only=True)
 class Imported:
     """The evidence of one or more files of one kind."""
+
+    FORMAT: ClassVar[str] = "treeopt.import/1"
 
     kind: str
     sources: tuple[ImportedSource, ...]
