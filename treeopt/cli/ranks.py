@@ -5,32 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from treeopt.cli.collect import collect
+from treeopt.cli.command import Argument, CliOption, Commands, LazyCommand
 from treeopt.cli.options import Drafted, DraftTokens, EvidenceKind, Json, Out
-from treeopt.cli.record import HOW, record
 
 if TYPE_CHECKING:
     from treeopt.acceptance.importers import Imported
     from treeopt.acceptance.profile import RankProfile
     from treeopt.draft_family import Draft
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Rank profiles: collect, import, show, merge.")
 
-
-@app.command("import")
 def import_(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="Files of one kind, - for standard input; two scrapes are subtracted."),
+        Argument(metavar="FILE...", help="Files of one kind, - for standard input; two scrapes are subtracted."),
     ],
     kind: EvidenceKind = None,
     draft_tokens: DraftTokens = None,
     drafted: Drafted = None,
-    source: Annotated[
-        str | None, typer.Option(help="Which source to write, where a file holds several.", show_default=False)
-    ] = None,
+    source: Annotated[str | None, CliOption(help="Which source to write, where a file holds several.")] = None,
     out: Out = None,
     json: Json = False,
 ) -> None:
@@ -51,10 +43,9 @@ def import_(
     console.wrote(out)
 
 
-@app.command("list")
 def list_(
-    target: Annotated[str | None, typer.Option(help="Only pairs whose target's name holds this.")] = None,
-    drafter: Annotated[str | None, typer.Option(help="Only pairs with this kind of drafter.")] = None,
+    target: Annotated[str | None, CliOption(help="Only pairs whose target's name holds this.")] = None,
+    drafter: Annotated[str | None, CliOption(help="Only pairs with this kind of drafter.")] = None,
     json: Json = False,
 ) -> None:
     """List the published profiles of real pairs that --ranks takes by name."""
@@ -68,9 +59,8 @@ def list_(
         console.notes(["no published pair is like that: `treeopt ranks list` alone shows all"])
 
 
-@app.command("show")
 def show(
-    profile: Annotated[str, typer.Argument(metavar="PROFILE", help="A shipped name, a profile or a trace.")],
+    profile: Annotated[str, Argument(metavar="PROFILE", help="A shipped name, a profile or a trace.")],
     json: Json = False,
 ) -> None:
     """Show what was measured: the evidence, its conditions, the rates by depth and rank."""
@@ -84,12 +74,11 @@ def show(
     console.report(loaded, json, rank_report)
 
 
-@app.command("merge")
 def merge(
-    profiles: Annotated[list[str], typer.Argument(metavar="PROFILE...", help="Profiles of the same thing.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Write the merged profile here.")],
-    name: Annotated[str, typer.Option(help="Its name.")] = "merged",
-    force: Annotated[bool, typer.Option("--force", help="Merge although conditions differ.")] = False,
+    profiles: Annotated[list[str], Argument(metavar="PROFILE...", help="Profiles of the same thing.")],
+    out: Annotated[Path, CliOption("--out", "-o", help="Write the merged profile here.")],
+    name: Annotated[str, CliOption(help="Its name.")] = "merged",
+    force: Annotated[bool, CliOption("--force", help="Merge although conditions differ.")] = False,
 ) -> None:
     """Add the counts of profiles that were measured under the same conditions."""
     from treeopt.acceptance.loading import load_profile
@@ -111,10 +100,20 @@ def merge(
     console.wrote(out)
 
 
-app.command("collect")(collect)
-app.command(
-    "record", help="Show how to record ranks inside a serving engine.", epilog="\b\n" + HOW.replace("\n\n", "\n\n\b\n")
-)(record)
+group = Commands(
+    "ranks",
+    {
+        "import": LazyCommand("treeopt.cli.ranks:import_", "An engine's metrics, logs or tables to a rank profile."),
+        "list": LazyCommand("treeopt.cli.ranks:list_", "The published profiles that --ranks takes by name."),
+        "show": LazyCommand(
+            "treeopt.cli.ranks:show", "What was measured: evidence, conditions, rates by depth and rank."
+        ),
+        "merge": LazyCommand("treeopt.cli.ranks:merge", "Counts of profiles of the same thing, added."),
+        "collect": LazyCommand("treeopt.cli.collect:collect", "Run a target and a drafter and record a trace."),
+        "record": LazyCommand("treeopt.cli.record:command_", "How to record ranks inside a serving engine."),
+    },
+    help="Rank profiles: collect, import, show, merge.",
+)
 
 
 def _drafted(text: str | None) -> Draft | None:

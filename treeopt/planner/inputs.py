@@ -20,7 +20,7 @@ from treeopt.cost import (
     named_drafter,
     parse_drafter,
 )
-from treeopt.cost.drafter import OnePass
+from treeopt.cost.drafter import Ngram, OnePass, Suffix
 from treeopt.cost.hardware import hardware_document
 from treeopt.cost.kernels.experts import MAX_SKEW
 from treeopt.cost.model_config import name_of
@@ -168,6 +168,7 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
         kv_dtype=names.kv_dtype,
         tp=names.tp,
         engine=engine,
+        lengths=evidence.lengths_of_drafts if isinstance(drafter, Ngram | Suffix) else None,
     )
     priced = _priced(table or names.cost, kernels, evidence, names, no_price)
     return Inputs(
