@@ -141,10 +141,7 @@ class Suffix:
     """
 
     kind: ClassVar[str] = "suffix"
-    note: ClassVar[str] = (
-        "suffix trees are searched on the CPU, which has no price here; requests draft different numbers of tokens and "
-        "a step is padded to the longest, so a fixed draft stands for its largest K"
-    )
+    note: ClassVar[str] = "suffix trees are searched on the CPU, which has no price here"
 
     def drafting(self, target: ForwardPass) -> Drafting:
         """Its price beside `target`: none on the GPU."""
