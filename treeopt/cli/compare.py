@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from treeopt.cli.command import CliOption
 from treeopt.cli.options import Json, PlanFile, PlanRanks, Plot
 
 
@@ -13,7 +12,7 @@ def compare(
     plan: PlanFile,
     rivals: Annotated[
         list[str],
-        typer.Option("--with", metavar="RIVAL", help="none, chain:K, sglang:3,4,16, a plan, a tree, an engine's file."),
+        CliOption("--with", metavar="RIVAL", help="none, chain:K, sglang:3,4,16, a plan, a tree, an engine's file."),
     ],
     ranks: PlanRanks = None,
     plot: Plot = None,

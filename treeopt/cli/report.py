@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from treeopt.cli.command import CliOption
 from treeopt.cli.options import Json, PlanContext, PlanFile, PlanRanks
 
 if TYPE_CHECKING:
@@ -16,21 +15,18 @@ if TYPE_CHECKING:
 
 def report(
     plan: PlanFile,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Write the page here.")] = Path("report.html"),
+    out: Annotated[Path, CliOption("--out", "-o", help="Write the page here.")] = Path("report.html"),
     rivals: Annotated[
         list[str] | None,
-        typer.Option(
+        CliOption(
             "--with",
             metavar="RIVAL",
             help="What runs today: none, chain:K, sglang:3,4,16, a plan, a tree, an engine's file; repeatable.",
-            show_default=False,
         ),
     ] = None,
     engine: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME[==VERSION]", help="Whose settings to show. [default: the plan's own]", show_default=False
-        ),
+        CliOption(metavar="NAME[==VERSION]", help="Whose settings to show. [default: the plan's own]"),
     ] = None,
     context: PlanContext = None,
     ranks: PlanRanks = None,

@@ -5,21 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from treeopt.cli.command import Argument, CliOption
 from treeopt.cli.options import Json, PlanBatch, Plot
 
 
 def show(
-    file: Annotated[Path, typer.Argument(metavar="PLAN_OR_TREE", help="A plan, a tree file or a path list.")],
+    file: Annotated[Path, Argument(metavar="PLAN_OR_TREE", help="A plan, a tree file or a path list.")],
     batch: PlanBatch = None,
-    ranks: Annotated[
-        str | None, typer.Option(help="For a bare tree: the rank profile to take f from.", show_default=False)
-    ] = None,
-    context: Annotated[
-        int | None, typer.Option(help="Prefix length L: for positions, and to pick a bucket.", show_default=False)
-    ] = None,
-    mask: Annotated[bool, typer.Option("--mask", help="Also draw the ancestor mask.")] = False,
+    ranks: Annotated[str | None, CliOption(help="For a bare tree: the rank profile to take f from.")] = None,
+    context: Annotated[int | None, CliOption(help="Prefix length L: for positions, and to pick a bucket.")] = None,
+    mask: Annotated[bool, CliOption("--mask", help="Also draw the ancestor mask.")] = False,
     plot: Plot = None,
     json: Json = False,
 ) -> None:

@@ -30,12 +30,20 @@ from treeopt.solve.report import estimate
 from treeopt.tree import DraftTree
 
 
-class Verdict(StrEnum):
+class Standing(StrEnum):
     """How the plan does against an alternative."""
 
     BETTER = "better"
     TIE = "tie"
     WORSE = "worse"
+
+    @classmethod
+    def of(cls, gain: Estimate) -> Standing:
+        """From a gain in tokens/s: +0.4 % is a tie, +2 % [-1 %, +5 %] too, +2 % [+1 %, +3 %] is better."""
+        unclear = gain.low is not None and gain.high is not None and gain.low <= 0.0 <= gain.high
+        if abs(gain.value) <= TIE or unclear:
+            return cls.TIE
+        return cls.BETTER if gain.value > 0.0 else cls.WORSE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,13 +114,9 @@ class Comparison:
     unmeasured_nodes: Whole
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Standing:
         """A tie within 0.5 %, or where the documents cannot tell the two apart."""
-        low, high = self.gain.low, self.gain.high
-        unclear = low is not None and high is not None and low <= 0.0 <= high
-        if abs(self.gain.value) <= TIE or unclear:
-            return Verdict.TIE
-        return Verdict.BETTER if self.gain.value > 0.0 else Verdict.WORSE
+        return Standing.of(self.gain)
 
 
 @dataclass(frozen=True, kw_only=True)

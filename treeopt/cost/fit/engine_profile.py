@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from treeopt.arrays import FloatArray
-from treeopt.cost.drafter import Drafter, parse_drafter
+from treeopt.cost.drafter import Drafter
+from treeopt.cost.drafter_file import parse_drafter
 from treeopt.cost.engine import EngineSteps, StepsEvidence
 from treeopt.cost.fit.engine_steps import CONSTANTS, EngineFit, fit_engine_steps
 from treeopt.cost.fit.sample import Seen
