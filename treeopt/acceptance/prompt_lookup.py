@@ -65,6 +65,17 @@ def parse_lookup(text: str) -> PromptLookup | None:
     return PromptLookup(rule=rule, shortest=int(found["low"] or 1), longest=int(found["high"]))
 
 
+def drafts_at_times(drafter: str | None) -> bool:
+    """Whether an engine's rule makes the drafts: it verifies one token in a step without a match.
+
+    treeopt's own decoder verifies its whole tree in every step.
+    """
+    if drafter is None or drafter.partition(":")[0] != "ngram":
+        return False
+    lookup = parse_lookup(drafter)
+    return lookup is not None and lookup.rule in COPYING_RULES
+
+
 def copied_from(tokens: Sequence[int], lookup: PromptLookup) -> list[int | None]:
     """Where a draft behind the first 1, 2, ... tokens of a text is copied from: its index, None where nothing matches.
 
