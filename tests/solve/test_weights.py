@@ -20,7 +20,7 @@ from treeopt.solve.price import price
 from treeopt.solve.problem import TIE, Limits, Point, Problem
 from treeopt.solve.search import search
 from treeopt.solve.time_limit import NO_LIMIT, TimeLimit
-from treeopt.solve.weights import BatchWeight, Expected, expected, weighed_runs
+from treeopt.solve.weights import BatchWeight, OverWeights, expected, weighed_runs
 from treeopt.tree import DraftTree
 
 BATCHES = (1, 3, 8, 20)
@@ -133,10 +133,10 @@ def test_the_mean_is_by_hand() -> None:
             self.batch, self.tokens_per_s, self.speedup = batch, tokens_per_s, speedup
 
     weights = (BatchWeight(1, 0.9), BatchWeight(8, 0.1))
-    assert expected(weights, [Rate(1, 600.0, 2.0), Rate(8, 3000.0, 1.5)]) == Expected(
+    assert expected(weights, [Rate(1, 600.0, 2.0), Rate(8, 3000.0, 1.5)]) == OverWeights(
         pytest.approx(840.0), pytest.approx(840.0 / 470.0)
     )
-    assert expected(weights, [Rate(1, 600.0, 2.0), Rate(8, 3000.0, None)]) == Expected(pytest.approx(840.0), None)
+    assert expected(weights, [Rate(1, 600.0, 2.0), Rate(8, 3000.0, None)]) == OverWeights(pytest.approx(840.0), None)
     assert expected(weights, [Rate(1, 600.0, 2.0)]) is None
     assert expected((), [Rate(1, 600.0, 2.0)]) is None
 

@@ -15,7 +15,7 @@ from treeopt.plan.sources import Sources
 from treeopt.solve.bucket import Bucket
 from treeopt.solve.problem import Limits, Objective
 from treeopt.solve.time_limit import NO_LIMIT, TimeLimit
-from treeopt.solve.weights import BatchWeight, Expected, expected
+from treeopt.solve.weights import BatchWeight, OverWeights, expected
 from treeopt.tree import DraftTree
 
 FORMAT: Final = "treeopt.plan/2"
@@ -70,7 +70,7 @@ class Plan:
     weights: tuple[BatchWeight, ...] = ()
 
     @property
-    def expected(self) -> Expected | None:
+    def expected(self) -> OverWeights | None:
         """Mean tokens/s over the weights at the longest context; None without weights."""
         own = (at for bucket in self.buckets if bucket.context.max == self.context for at in bucket.by_batch)
         return expected(self.weights, own)

@@ -32,7 +32,7 @@ from treeopt.solve.draft_starts import rivals_at
 from treeopt.solve.price import price
 from treeopt.solve.problem import Limits, Point, Problem
 from treeopt.solve.report import best_chain
-from treeopt.solve.weights import Expected
+from treeopt.solve.weights import OverWeights
 from treeopt.tree import DraftTree, RankPath
 
 # The nodes that follow the tree's own are priced up to this size, or so many of them.
@@ -139,7 +139,7 @@ class Explanation:
     additions: tuple[Addition, ...]
     sensitivity: CostSensitivity | None
     cliff: str | None = None
-    expected: Expected | None = None
+    expected: OverWeights | None = None
 
     @property
     def bucket_batch(self) -> Span:

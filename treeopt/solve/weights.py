@@ -19,7 +19,7 @@ class BatchWeight(NamedTuple):
     share: Share
 
 
-class Expected(NamedTuple):
+class OverWeights(NamedTuple):
     """What a plan gives over its weights: mean tokens/s, and that over plain decoding's (None where that is unknown).
 
     600 tokens/s at 1 request for 0.9 of the time and 3,000 at 8 for 0.1 are 840 tokens/s.
@@ -45,7 +45,7 @@ class RateAt(Protocol):
         """Over plain decoding."""
 
 
-def expected(weights: Iterable[BatchWeight], rates: Iterable[RateAt]) -> Expected | None:
+def expected(weights: Iterable[BatchWeight], rates: Iterable[RateAt]) -> OverWeights | None:
     """What drafts give over the weights; None without weights, or where a weighted batch size has no rate."""
     at, asked = {rate.batch: rate for rate in rates}, list(weights)
     if not asked or any(weight.batch not in at for weight in asked):
@@ -53,7 +53,7 @@ def expected(weights: Iterable[BatchWeight], rates: Iterable[RateAt]) -> Expecte
     pairs = [(weight.share, at[weight.batch]) for weight in asked]
     ours = sum(share * rate.tokens_per_s for share, rate in pairs)
     plain = [share * rate.tokens_per_s / rate.speedup for share, rate in pairs if rate.speedup]
-    return Expected(ours, ours / sum(plain) if len(plain) == len(pairs) else None)
+    return OverWeights(ours, ours / sum(plain) if len(plain) == len(pairs) else None)
 
 
 def weighed_runs(gain: FloatArray, *, size: IntArray, tie: float, most: int) -> Sequence[tuple[int, int, int]] | None:
