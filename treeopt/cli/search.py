@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import click
@@ -133,6 +134,10 @@ def search(
     ] = False,
     seed: Annotated[int, CliOption(help="Seed of the bootstrap behind the intervals.")] = 0,
     out: PlanOut = None,
+    page: Annotated[
+        Path | None,
+        CliOption("--report", metavar="FILE", help="Write the plan as a page to look at (extra report)."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Find the best draft tree for each batch size, or that none pays.
@@ -151,6 +156,10 @@ def search(
     from treeopt.planner.search import search as run
     from treeopt.render.search import report
 
+    if page is not None:
+        from treeopt.cli.report import ready_to_write, write_page
+
+        ready_to_write(page)
     with console.working("searching"):
         plan = run(
             parse_batches(batches) if batches is not None else batch or 0,
@@ -191,7 +200,9 @@ def search(
         plan.save(out)
     console.report(plan, json, report)
     console.notes(plan.notes)
-    console.wrote(out)
+    if page is not None:
+        write_page(plan, page)
+    console.wrote(out, page)
 
 
 def _contexts(text: str | None) -> tuple[int, ...]:

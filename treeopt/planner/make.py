@@ -25,6 +25,7 @@ from treeopt.planner.reasons import (
     within_limits,
 )
 from treeopt.planner.sensitivity import cost_sensitivity
+from treeopt.planner.start_up import off_notes, started
 from treeopt.solve.bucket import Bucket, EngineLoss, WorstLoss
 from treeopt.solve.problem import Problem
 from treeopt.solve.report import estimate, held_out_length
@@ -69,6 +70,7 @@ def make_plan(
         InputError: the evidence has no documents to hold out, or contexts that do not rise.
         SearchError: the limits leave nothing that the engine can load.
     """
+    question, inputs, of_start = started(question, inputs, target)
     evidence, judge, sources = inputs.evidence, None, inputs.sources
     if held_out is not None:
         evidence, judge = evidence.split(held_out, seed)
@@ -109,6 +111,8 @@ def make_plan(
         buckets=buckets,
         notes=(
             *of_engine,
+            *map(Note.note, of_start),
+            *(map(Note.note, off_notes(buckets, inputs)) if target is not None else ()),
             *(note for note in of_inputs if note.text not in of_buckets),
             *(Note.note(text) for text in said),
         ),

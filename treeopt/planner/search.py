@@ -50,7 +50,8 @@ def search(
         ranks: the acceptance: a shipped name, a file, or a mixture such as `code.npz=0.3,chat.npz=0.7`.
         hardware: a shipped name or a file.
         model: a shipped name or a `config.json`.
-        drafter: `eagle`, `eagle3`, `medusa`, `mtp`, `ngram` or `model:NAME`; default `eagle`, or what the engine runs.
+        drafter: a kind (`eagle3`, `dflash`, ...), `model:NAME`, or a drafter's folder or config.json; default
+            `eagle`, or what the engine runs.
         cost: step times in place of the hardware's kernels: a file, or an object of your own (`StepCost`).
         context: committed tokens per request; several give every range of contexts its own buckets.
         engine: search only what this one can load, `NAME` or `NAME==VERSION`.

@@ -93,7 +93,7 @@ def batches_table(bucket: Bucket) -> Table:
 
 def bucket_table(plan: Plan, width: int = WIDE) -> Table:
     """One line per bucket; a narrow terminal gets fewer columns rather than cut numbers."""
-    rows = [_cells(bucket, plan, width) for bucket in plan.buckets]
+    rows = [bucket_cells(bucket, plan, width) for bucket in plan.buckets]
     table = plain_table(*rows[0])
     for row in rows:
         table.add_row(*row.values())
@@ -111,7 +111,7 @@ def _ends(bucket: Bucket, plan: Plan) -> bool:
     return bucket.speculate and bucket.depth == plan.sources.ranks.depth and plan.limits.max_depth != bucket.depth
 
 
-def _cells(b: Bucket, plan: Plan, width: int) -> dict[str, str]:
+def bucket_cells(b: Bucket, plan: Plan, width: int) -> dict[str, str]:
     """One line by column."""
     wide, several, limited = width >= WIDE, len(plan.contexts) > 1, plan.time_limit.limits
     tight = not wide and (several or limited or b.engine_loss is not None)  # no place for intervals
