@@ -91,16 +91,26 @@ class ModelStep:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory that the target's weights take on each GPU; KV cache and drafter come on top."""
-        return self._tables.target.network.weight_bytes(self.dtype)
+        """Memory that the weights of target and drafter take on each GPU; KV caches come on top."""
+        return self._tables.target.network.weight_bytes(self.dtype) + round(self._tables.drafting.weight_bytes)
 
     def kv_bytes(self, context: int) -> int:
-        """KV cache and states of one request per GPU; layers with a window keep that much."""
-        net = self._tables.target.network
-        windowed, window = (net.window.layers, net.window.tokens) if net.window else (0, 0)
-        tokens = (net.attention_layers - windowed) * context + windowed * min(context, window)
-        states = net.linear.layers * net.linear.state_bytes if net.linear else 0.0
-        return round(self.cache_dtype.bytes_per_value * net.attention.kv_values * tokens + states)
+        """KV caches and states of one request per GPU, the drafter's included."""
+        return round(self._tables.target.cache_bytes(context) + self._tables.drafting.cache_bytes(context))
+
+    def largest_batch(self, context: int, memory_bytes: float) -> int:
+        """How many requests of `context` tokens a GPU's memory holds beside the weights; 0 for none."""
+        return max(int((memory_bytes - self.memory_bytes) // max(self.kv_bytes(context), 1)), 0)
+
+    @property
+    def deepest(self) -> int | None:
+        """The most tokens that the drafter guesses one behind the other; None without a limit."""
+        return self._tables.drafting.deepest
+
+    def idle_s(self, *, batch: int, context: int) -> float:
+        """Seconds that the drafter takes in a step that drafts nothing, to keep its cache; plain decoding has none."""
+        B, L = np.array([batch], dtype=np.int64), np.array([context], dtype=np.int64)
+        return float(np.sum(self._tables.drafting.idle_s(B, L)))
 
     def step_time_s(
         self, batch: IntLike, nodes: IntLike, depth: IntLike, widths: IntArray, context: IntLike
