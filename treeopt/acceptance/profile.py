@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from treeopt.acceptance.draft_lengths import DraftLengths
 from treeopt.acceptance.model import PathModel
 from treeopt.acceptance.paths import PathCount, PathCounts
 from treeopt.acceptance.position import MeanLength, PositionSurvival
@@ -52,7 +53,8 @@ class RankFile:
     Of `paths`: `starts` drafts, and how often the target followed exactly this path, `[path, count]`, with a third
     number where its next depth was recorded less often. Of `depth-rank`: `counts[depth - 1][rank]` of the drafts that
     `reached` that depth. Of `position`: how many of `drafts` were `accepted` at each depth. Of `mean`: one accepted
-    length, with what was drafted.
+    length, with what was drafted. `draft_lengths`, where some steps have no draft: the shares of all steps whose draft
+    has at least 1, 2, ... tokens.
     """
 
     FORMAT: ClassVar[str] = "treeopt.ranks/1"
@@ -72,6 +74,7 @@ class RankFile:
     drafts: float | None = None
     accepted: tuple[float, ...] | None = None
     probabilities: tuple[Any, ...] | None = None
+    draft_lengths: tuple[float, ...] | None = None
     documents: int = 0
     note: str = ""
     source: str = ""
@@ -83,7 +86,8 @@ class RankProfile:
     """Acceptance evidence; `note` is what a reader of any result made from it must be told, `source` who published it.
 
     `trace` holds the positions that the counts came from, where they were kept: documents and draft starts are found
-    in it. `files` are those that it was read from, beside the profile itself.
+    in it. `files` are those that it was read from, beside the profile itself. `lengths` are those of drafts where some
+    steps have none, and those that have one verify what there is; None where every step has a whole one.
     """
 
     name: str
@@ -95,6 +99,7 @@ class RankProfile:
     source: str = ""
     trace: Trace | None = None
     files: tuple[Path, ...] = ()
+    lengths: DraftLengths | None = None
 
     @property
     def kind(self) -> str:
@@ -111,6 +116,7 @@ class RankProfile:
             name=self.name,
             evidence=self.kind,
             **_written(self.evidence),
+            draft_lengths=None if self.lengths is None else self.lengths.at_least,
             documents=self.documents,
             note=self.note,
             source=self.source,

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from treeopt.acceptance.conversions import with_bonus
+from treeopt.acceptance.draft_lengths import DraftLengths
 from treeopt.acceptance.errors import EvidenceError
 from treeopt.acceptance.paths import MAX_RANKS, PathCount, PathCounts
 from treeopt.acceptance.position import MAX_DRAFT_TOKENS, MeanLength, PositionSurvival
@@ -21,6 +22,7 @@ from treeopt.files.documents import Document, Field
 from treeopt.files.typed import check_format
 
 COMMON_KEYS: Final = ("format", "name", "evidence", "conditions", "note", "source", "documents")
+_PROFILE_KEYS: Final = (*COMMON_KEYS, "draft_lengths")
 
 
 def read_profile(document: Document) -> RankProfile:
@@ -40,16 +42,16 @@ def _parse(document: Document) -> RankProfile:
     check_format(root, RankFile.FORMAT, what="rank profile")
     kind = root.get("evidence").text()
     if kind == "depth-rank":
-        root.only(*COMMON_KEYS, "reached", "counts", "probabilities")
+        root.only(*_PROFILE_KEYS, "reached", "counts", "probabilities")
         evidence: RankEvidence = _depth_ranks(root)
     elif kind == "paths":
-        root.only(*COMMON_KEYS, "starts", "paths")
+        root.only(*_PROFILE_KEYS, "starts", "paths")
         evidence = _path_counts(root)
     elif kind == "position":
-        root.only(*COMMON_KEYS, "drafts", "accepted", "probabilities")
+        root.only(*_PROFILE_KEYS, "drafts", "accepted", "probabilities")
         evidence = _position(root)
     elif kind == "mean":
-        root.only(*COMMON_KEYS, "drafts", "mean_accepted_length", "draft_tokens", "drafted", "bonus_counted")
+        root.only(*_PROFILE_KEYS, "drafts", "mean_accepted_length", "draft_tokens", "drafted", "bonus_counted")
         evidence = _mean(root)
     else:
         known = ", ".join(sorted(EVIDENCE_KINDS.values()))
@@ -62,7 +64,14 @@ def _parse(document: Document) -> RankProfile:
         documents=root.get("documents", 0).integer(low=0),
         note=root.get("note", "").text(),
         source=root.get("source", "").text(),
+        lengths=_lengths(root),
     )
+
+
+def _lengths(root: Field) -> DraftLengths | None:
+    if "draft_lengths" not in root.mapping():
+        return None
+    return DraftLengths(tuple(share.number() for share in root.get("draft_lengths").items()))
 
 
 def _depth_ranks(root: Field) -> DepthRanks:

@@ -39,7 +39,10 @@ def engines() -> list[str]:
 
 # What is planned for. The defaults are those of `treeopt.planner.inputs.Names` and
 # `treeopt.solve.problem.DEFAULT_CONTEXT`.
-DRAFTERS: Final = "eagle, eagle3[:CONFIG_JSON], medusa, mtp, ngram or model:NAME."
+DRAFTERS: Final = (
+    "eagle, eagle3, medusa, mtp, dflash, dflash2, dspark, jetspec, peagle, ngram, suffix, model:NAME, pard:NAME, or "
+    "the folder or config.json of a drafter."
+)
 Hardware = Annotated[str, CliOption(help="Hardware profile: a shipped name or a file.", names=shipped("hardware"))]
 Model = Annotated[
     str, CliOption(help="Target: a shipped name, or a Hugging Face config.json or its folder.", names=shipped("models"))
@@ -77,6 +80,7 @@ TargetModel = Annotated[str, CliOption(help="Target: a directory, a .gguf file o
 Json = Annotated[bool, CliOption("--json", help="Print one JSON document instead of tables.")]
 Out = Annotated[Path | None, CliOption("--out", "-o", help="Write the file here.")]
 PlanOut = Annotated[Path | None, CliOption("--out", "-o", help="Write the plan here.")]
+Plot = Annotated[Path | None, CliOption(metavar="FILE", help="Also draw it: .svg, .png or .pdf (extra report).")]
 PlanFile = Annotated[Path, Argument(metavar="PLAN", help="A plan file, as `treeopt search --out` writes it.")]
 
 
@@ -118,9 +122,9 @@ def command_line() -> str:
     words = iter(sys.argv[1:])
     kept = []
     for word in words:
-        if word in ("--out", "-o"):
+        if word in ("--out", "-o", "--report"):
             next(words, None)
-        elif word != "--json" and not word.startswith(("--out=", "-o")):
+        elif word != "--json" and not word.startswith(("--out=", "-o", "--report=")):
             kept.append(word)
     return shlex.join(["treeopt", *kept])
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, ClassVar, Final
 
+from treeopt.acceptance.draft_lengths import DraftLengths
 from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.position import MeanLength
 from treeopt.acceptance.profile import Conditions, RankEvidence, RankProfile
@@ -154,6 +155,7 @@ class ImportJob:
         known_sums: tuple[KnownSum, ...] = (),
         documents: int = 0,
         note: str = "",
+        lengths: DraftLengths | None = None,
     ) -> ImportedSource:
         """A source whose profile is named after the file; the note says what every reader of a result must know."""
         sums = f"ranks from {min(s.first_rank for s in known_sums)} on are known only as sums" if known_sums else ""
@@ -164,6 +166,7 @@ class ImportJob:
             sha256=self.sha256,
             documents=documents,
             note="; ".join(filter(None, [supports(evidence), sums, note])),
+            lengths=lengths,
         )
         return ImportedSource(profile=profile, tally=tally, known_sums=known_sums)
 
