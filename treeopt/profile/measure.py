@@ -20,7 +20,8 @@ from treeopt.profile.rows import RowFile, Timed
 from treeopt.profile.session import Failed, Schedule, TimePoint, checked_and_timed, schedule, timed
 from treeopt.profile.shapes import Shapes, shapes_of
 from treeopt.profile.timer import cold_bytes
-from treeopt.profile.workload import Workload, workload
+from treeopt.profile.workload import Workload
+from treeopt.profile.workloads import workload
 
 # What is left of a time limit for the fit.
 _FIT_S: Final = 5.0

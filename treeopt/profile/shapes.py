@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, cast
 
+from treeopt.cost.block_pass import BlockPass
 from treeopt.cost.drafter import Drafter
 from treeopt.cost.drafting import Heads, Passes
 from treeopt.cost.formats import Dtype
@@ -42,10 +43,13 @@ def shapes_of(model: ModelShape, drafter: Drafter, *, tp: int, dtype: Dtype) -> 
     # Shapes only: nobody asks it for a time.
     target = ForwardPass(network=model.shard(tp), times=cast(KernelTimes, None), formats=model.formats(dtype), tp=tp)
     drafting = drafter.drafting(target)
-    forwards = [target, *([drafting.network] if isinstance(drafting, Passes) else [])]
+    forwards = [target, *([drafting.network] if isinstance(drafting, Passes | BlockPass) else [])]
     found = {weight for forward in forwards for weight in _weights(forward)}
     if isinstance(drafting, Passes):
         found |= {*drafting.fusion, *drafting.entry}
+    if isinstance(drafting, BlockPass):
+        found |= {*drafting.entry.fusion, *drafting.entry.injection, *drafting.beside}
+        found |= {*drafting.guessing.over_guesses, *drafting.guessing.per_guess}
     if isinstance(drafting, Heads):
         found.add(Gemm(model.hidden, model.hidden))
     attention = dict.fromkeys(forward.network.attention for forward in forwards)
