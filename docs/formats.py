@@ -36,6 +36,7 @@ from treeopt.planner.budget import Budgets
 from treeopt.planner.compare import Comparisons
 from treeopt.planner.explain import Explanation
 from treeopt.planner.replay import Replays
+from treeopt.planner.report import PlanReport
 from treeopt.planner.show import ShownTree
 from treeopt.profile.profile import DryRun, Profiled
 from treeopt.tree import DraftTree
@@ -63,6 +64,7 @@ DOCUMENTS: Final = (
     Documented(Plan, "what `treeopt search` writes (`--out`) and prints (`--json`); `treeopt.plan/1` is still read"),
     Documented(Explanation, "`treeopt explain --json`"),
     Documented(Comparisons, "`treeopt compare --json`"),
+    Documented(PlanReport, "`treeopt report --json`"),
     Documented(Replays, "`treeopt replay --json`"),
     Documented(Budgets, "`treeopt budget --json`"),
     Documented(CheckReport, "`treeopt check --json`"),

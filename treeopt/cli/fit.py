@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import click
 
 from treeopt.cli.command import Argument, CliOption
-from treeopt.cli.options import DRAFTERS, Json, command_line, parse_captures, refuse_given
+from treeopt.cli.options import DRAFTERS, Json, Plot, command_line, parse_captures, refuse_given
 from treeopt.planner.names import Names
 from treeopt.solve.problem import DEFAULT_CONTEXT
 
@@ -68,6 +68,7 @@ def fit(
     dtype: Annotated[str | None, CliOption(help="--steps: weights; by default the model's own.")] = None,
     tp: Annotated[int, CliOption(help="--steps: tensor-parallel GPUs.")] = Names.tp,
     capture_sizes: _Captures = None,
+    plot: Plot = None,
     json: Json = False,
 ) -> None:
     """Fit every kind of kernel in the rows, judged on shapes left out, and write a hardware profile.
@@ -84,8 +85,11 @@ def fit(
     from treeopt.cost.fit.tables import parse_selections
     from treeopt.cost.hardware import check_profile_path, save_hardware
     from treeopt.render.fit import report
+    from treeopt.render.pictures.fits import fit_picture
+    from treeopt.render.pictures.style import ready_to_draw, save_picture
 
     check_profile_path(out)
+    ready_to_draw(plot)
     fitted: FittedProfile | FittedSteps
     if rows:
         request = FitRequest.of_gpu(
@@ -107,6 +111,9 @@ def fit(
         with console.working("fitting"):
             fitted = fit_served([*(steps or []), *(more or [])], served, name=name or out.stem)
     written = save_hardware(out, fitted.hardware)
+    if plot is not None:
+        seen = [fitted.seen] if isinstance(fitted, FittedSteps) else [found.seen for found in fitted.families]
+        save_picture(plot, fit_picture(fitted.name, seen))
     console.report(fitted, json, report)
     console.notes(fitted.warnings)
-    console.wrote(*written)
+    console.wrote(*written, plot)

@@ -80,6 +80,7 @@ TargetModel = Annotated[str, CliOption(help="Target: a directory, a .gguf file o
 Json = Annotated[bool, CliOption("--json", help="Print one JSON document instead of tables.")]
 Out = Annotated[Path | None, CliOption("--out", "-o", help="Write the file here.")]
 PlanOut = Annotated[Path | None, CliOption("--out", "-o", help="Write the plan here.")]
+Plot = Annotated[Path | None, CliOption(metavar="FILE", help="Also draw it: .svg, .png or .pdf (extra report).")]
 PlanFile = Annotated[Path, Argument(metavar="PLAN", help="A plan file, as `treeopt search --out` writes it.")]
 
 
@@ -121,9 +122,9 @@ def command_line() -> str:
     words = iter(sys.argv[1:])
     kept = []
     for word in words:
-        if word in ("--out", "-o"):
+        if word in ("--out", "-o", "--report"):
             next(words, None)
-        elif word != "--json" and not word.startswith(("--out=", "-o")):
+        elif word != "--json" and not word.startswith(("--out=", "-o", "--report=")):
             kept.append(word)
     return shlex.join(["treeopt", *kept])
 

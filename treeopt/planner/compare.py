@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from math import isfinite
@@ -148,7 +149,12 @@ def compare(
     others = [rival_of(rival) for rival in rivals]
     inputs = inputs_of(loaded, ranks=ranks, confidence=any(other.is_dynamic for other in others), cost=cost)
     found = [c for other in others for c in compare_with(loaded, other, inputs)]
-    said = [other.assumption(inputs.evidence) for other in others]
+    return Comparisons(comparisons=tuple(found), notes=comparison_notes(found, others, inputs))
+
+
+def comparison_notes(found: Iterable[Comparison], rivals: Iterable[Rival], inputs: Inputs) -> tuple[Note, ...]:
+    """What the reader of comparisons must know of the rivals."""
+    said = [rival.assumption(inputs.evidence) for rival in rivals]
     outside = {c.rival: c.unmeasured_nodes for c in found if c.unmeasured_nodes}
     notes = [
         *filter(None, said),
@@ -157,7 +163,7 @@ def compare(
             for name, count in outside.items()
         ),
     ]
-    return Comparisons(comparisons=tuple(found), notes=tuple(map(Note.note, notes)))
+    return tuple(map(Note.note, notes))
 
 
 def rival_of(rival: str | Plan | DraftTree) -> Rival:
