@@ -58,6 +58,9 @@ app = Commands(
             "treeopt.cli.explain:explain", "Each node's gain and price, and what would flip the answer."
         ),
         "replay": LazyCommand("treeopt.cli.replay:replay", "Tokens per step that a decoder gets on a trace."),
+        "budget": LazyCommand(
+            "treeopt.cli.budget:budget", "The node budget of trees that are built by confidence, by batch size."
+        ),
         "report": LazyCommand("treeopt.cli.report:report", "A plan as one page to look at and to show."),
         "export": LazyCommand(
             "treeopt.cli.export:export", "A plan as an engine reads it, what is lost, how to start it."
