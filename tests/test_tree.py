@@ -141,7 +141,7 @@ def test_chain() -> None:
 
 
 def test_negative_prefix_is_refused() -> None:
-    with pytest.raises(TreeError, match="prefix"):
+    with pytest.raises(TreeError, match="a context of"):
         DraftTree.chain(1).positions(-1)
 
 

@@ -105,7 +105,11 @@ class DraftTree:
         """The full tree in which every node at depth d has `widths[d]` children (Medusa's first format)."""
         level: list[RankPath] = [()]
         paths: list[RankPath] = []
+        size = 1
         for depth, width in enumerate(widths):
+            size += len(level) * max(width, 0)
+            if size > MAX_NODES:  # before they are listed
+                raise _too_large(size)
             if width < 1:
                 raise TreeError(
                     f"width {width} at depth {depth + 1}",
@@ -120,6 +124,8 @@ class DraftTree:
         """The top guess at every depth, `depth` tokens long; 0 is plain decoding."""
         if depth < 0:
             raise TreeError(f"a chain of depth {depth}", hint="give a depth of 0 or more")
+        if depth >= MAX_NODES:
+            raise _too_large(depth + 1)
         return cls.from_widths([1] * depth)
 
     def __len__(self) -> int:
@@ -234,6 +240,10 @@ def _checked_path(path: Iterable[int]) -> RankPath:
         if rank > MAX_RANK:
             raise TreeError(f"path {list(ranks)} has a rank above {MAX_RANK}", hint="no drafter lists so many guesses")
     return tuple(int(r) for r in ranks)
+
+
+def _too_large(nodes: int) -> TreeError:
+    return TreeError(f"a tree of {nodes} nodes", hint=f"give {MAX_NODES} or fewer")
 
 
 def _whole(value: int, what: str) -> int:

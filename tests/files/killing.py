@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
-import typer
 from golden.running import INPUTS, keep_up
 
 from treeopt.cli import app
+from treeopt.cli.command import run as run_command
 from treeopt.cost.hardware import load_hardware
 from treeopt.files.opening import remembering_inputs
 
-COMMAND: Final = typer.main.get_command(app)
 MOST: Final = 500  # changes of one command: far more than any makes
 # What changes a disk and tells Python's audit hooks; writes and syncs do not, and are counted where they are called.
 _EVENTS: Final = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.link", "os.symlink", "os.truncate")
@@ -36,7 +35,7 @@ class Writing:
 
     words: str
     outputs: tuple[str, ...]
-    needs_torch: bool = False
+    needs: str = ""
 
 
 WRITINGS: Final = (
@@ -49,9 +48,10 @@ WRITINGS: Final = (
     Writing("profile fit --steps steps.csv --context 300 --hardware h100-sxm --out out.yaml", ("out.yaml",)),
     Writing("profile table --engine vllm --batches 1,8 --draft-tokens 0-3 --out out.json", ("out.json",)),
     Writing("measure --plan-calibration --concurrency 1,8 --out out.json", ("out.json",)),
-    Writing("verify tree.yaml --write-dump out.npz", ("out.npz",), needs_torch=True),
-    Writing("verify tree.yaml --write-dump out.json", ("out.json",), needs_torch=True),
-    Writing("export plan.yaml --engine sequoia --method model --batch 64 --out out.pt", ("out.pt",), needs_torch=True),
+    Writing("report plan.yaml --out out.html", ("out.html",), needs="jinja2"),
+    Writing("verify tree.yaml --write-dump out.npz", ("out.npz",), needs="torch"),
+    Writing("verify tree.yaml --write-dump out.json", ("out.json",), needs="torch"),
+    Writing("export plan.yaml --engine sequoia --method model --batch 64 --out out.pt", ("out.pt",), needs="torch"),
 )
 
 
@@ -123,7 +123,7 @@ def run(words: str, folder: Path, *, die_at: int | None = None) -> int:
             if die_at is not None:
                 arm(die_at, folder)
             with remembering_inputs():
-                COMMAND()
+                run_command(app)
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else 1
         finally:

@@ -7,9 +7,12 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import click
 import pytest
-import typer
-from files.killing import COMMAND, WRITINGS
+from files.killing import WRITINGS
+
+from treeopt.cli import app
+from treeopt.cli.command import Commands
 
 # What has its own tests: it resumes (`tests/collect/test_parts.py`), needs a server or times a device.
 ELSEWHERE = {"ranks collect", "bench", "measure", "profile"}
@@ -20,8 +23,8 @@ pytestmark = pytest.mark.skipif(not hasattr(sys, "addaudithook") or sys.platform
 
 @pytest.mark.parametrize("number", range(len(WRITINGS)), ids=[" ".join(w.words.split()[:3]) for w in WRITINGS])
 def test_killed_at_every_change(number: int, tmp_path: Path) -> None:
-    if WRITINGS[number].needs_torch and find_spec("torch") is None:
-        pytest.skip("needs torch")
+    if (library := WRITINGS[number].needs) and find_spec(library) is None:
+        pytest.skip(f"needs {library}")
     code = f"from pathlib import Path; from files.killing import *; print(kills(WRITINGS[{number}], Path(sys.argv[1])))"
     paths = {"PYTHONPATH": ":".join(path for path in sys.path if path)}
     done = subprocess.run(
@@ -32,10 +35,11 @@ def test_killed_at_every_change(number: int, tmp_path: Path) -> None:
 
 
 def test_every_command_with_an_output_is_killed() -> None:
-    def leaves(command: typer.core.TyperGroup | typer.core.TyperCommand, name: str) -> set[str]:
+    def leaves(command: click.Command, name: str) -> set[str]:
         own = {name} if any(parameter.name in _OUTPUTS for parameter in command.params) else set()
-        inside = getattr(command, "commands", {})
-        return own.union(*(leaves(child, f"{name} {key}".strip()) for key, child in inside.items()))
+        inside = command.listed if isinstance(command, Commands) else {}
+        return own.union(*(leaves(lazy.load(key), f"{name} {key}".strip()) for key, lazy in inside.items()))
 
-    killed = {command for w in WRITINGS for command in leaves(COMMAND, "") if w.words.startswith(f"{command} ")}
-    assert leaves(COMMAND, "") - killed == ELSEWHERE - killed
+    writing = leaves(app, "")
+    killed = {command for w in WRITINGS for command in writing if w.words.startswith(f"{command} ")}
+    assert writing - killed == ELSEWHERE - killed

@@ -20,16 +20,16 @@ from types import FrameType
 from typing import Any, Final, NoReturn
 from unittest import mock
 
-import typer
+from fuzz.commands import Template
 from fuzz.corpus import HARDWARE, PROFILES, Corpus
 from fuzz.mutate import mutated
 
 from treeopt.cli import app
+from treeopt.cli.command import run as run_command
 from treeopt.engines.registry import ENGINES
 from treeopt.errors import TreeoptError
 from treeopt.files import opening
 
-COMMAND: Final = typer.main.get_command(app)  # building it takes longer than most cases
 LIMIT_S: Final = 30
 MEMORY: Final = 2 << 30
 _REPRS: Final = re.compile(r"Traceback|<class |object at 0x|dtype\(|array\(\[|<function|np\.(int|float)\d+\(")
@@ -44,6 +44,7 @@ class Case:
     """A command, the files that it is given, and which of them is damaged by what the numbers say."""
 
     number: int
+    template: Template | None
     words: list[str]
     files: list[str]
     damaged: str | None
@@ -126,7 +127,7 @@ def warm_up(place: Workplace, *, torch: bool) -> None:
     if torch:
         commands += ["ranks collect --target target --draft ngram --prompts ids.jsonl --out out.npz --max-new-tokens 2"]
     for command in commands:
-        list(run(Case(0, command.split(), [], None, Random(0)), place))
+        list(run(Case(0, None, command.split(), [], None, Random(0)), place))
 
 
 def run(case: Case, place: Workplace, *, show: bool = False) -> Iterator[tuple[str, str]]:
@@ -171,7 +172,7 @@ def _call(words: list[str], folder: Path, stdin: Path | None) -> Said:
     with contextlib.chdir(folder), streams[0], streams[1], patches[0], patches[1], waits, _alarm():
         try:
             with opening.remembering_inputs():
-                COMMAND()
+                run_command(app)
         except SystemExit as stop:
             said.code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         except TreeoptError as error:

@@ -76,7 +76,7 @@ _SEARCH: Final = (
     *("--only-listed", "--dtype <dtype>", "--tp <tp>", "--kv-dtype <kv>", "--capture-sizes <captures>"),
     *("--capture-limit <n>", "--expert-skew <share>", "--expert-correlation <share>", "--holdout <share>"),
     *("--temperature <temperature>", "--rule <rule>", "--engine <engine>", "--engine <engine>", "--allow-off"),
-    *("--seed <n>", "--out <out>", "--json"),
+    *("--seed <n>", "--out <out>", "--json", "--traffic 1=0.5,8=0.5", "--traffic {cost}"),
 )
 COMMANDS: Final = (
     Template(22, "search --batches <batches> --ranks {ranks} --max-nodes <nodes>", _SEARCH),
@@ -109,6 +109,16 @@ COMMANDS: Final = (
                 "--synthetic",
             ),
             *("--model <name>", "--draft-model <name>", "--device cpu", "--heads <n>", "--out <out>", "--json"),
+        ),
+    ),
+    Template(2, "report {plan} --out <out>", ("--with {drafts}", "--with <draft>", "--engine <engine>", *_PLAN[:2])),
+    Template(
+        3,
+        "budget --batches <n> --ranks {trace}",
+        (
+            *("--lengths 64=7.16,256=9.81", "--rule ddtree", "--rule jetspec", "--rule x", "--most <n>", "--topk <n>"),
+            *("--hardware {hardware}", "--model {model}", "--drafter <drafter>", "--contexts <contexts>", "--tp <tp>"),
+            *("--dtype <dtype>", "--kv-dtype <kv>", "--seed <n>", "--json"),
         ),
     ),
     Template(8, "import {engine}", ("--engine <engine>", "--out <out>", "--json")),

@@ -45,7 +45,7 @@ def case_of(corpus: Corpus, seed: int, number: int, *, torch: bool) -> Case:
     template = rng.choices(templates, weights=[t.weight for t in templates])[0]
     words, files = written(template, corpus.kinds, rng)
     damaged = rng.choice(files) if files and rng.random() < 0.9 else None
-    return Case(number=number, words=words, files=files, damaged=damaged, rng=rng)
+    return Case(number, template, words, files, damaged, rng)
 
 
 def fuzz(seed: int, numbers: range, corpus: Corpus, folder: Path, *, torch: bool) -> Iterator[dict[str, Any]]:
@@ -63,10 +63,8 @@ def fuzz(seed: int, numbers: range, corpus: Corpus, folder: Path, *, torch: bool
         status = _watch(process, shared)
         yield from map(json.loads, report.read_text().splitlines())
         at, _ = _PLACE.unpack_from(shared)
-        if status == 0:
-            done = len(chunk)
-        else:
-            done = chunk.index(at) + 1 if at in chunk else len(chunk)
+        done = chunk.index(at) + 1 if at in chunk else len(chunk)
+        if status != 0:
             case = case_of(corpus, seed, chunk[done - 1], torch=torch)
             what = "hang" if status == signal.SIGKILL else "dead"
             yield {"number": case.number, "what": what, "where": f"status {status}", "words": case.words}
@@ -93,6 +91,8 @@ def _work(
                 for what, where in run(case, place):
                     print(json.dumps({"number": number, "what": what, "where": where, "words": case.words}), file=file)
                 file.flush()
+                if case.template in OF_TORCH:
+                    break  # torch keeps the memory that a model took
             if before != place.originals():
                 print(json.dumps({"number": chunk[0], "what": "input changed", "where": "?", "words": []}), file=file)
         code = 0

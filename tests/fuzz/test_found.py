@@ -11,13 +11,15 @@ import pytest
 from golden.running import INPUTS
 
 from treeopt.acceptance.loading import load_profile
-from treeopt.errors import FileFormatError, InputError, SearchError
+from treeopt.engines.importing import import_file, load_drafts
+from treeopt.errors import FileFormatError, InputError, SearchError, TreeError
 from treeopt.files.npz import NpzFile
 from treeopt.files.opening import OpenedFile
 from treeopt.plan.reading import load_plan
 from treeopt.planner.explain import explain
 from treeopt.planner.inputs import inputs_of
 from treeopt.planner.search import search
+from treeopt.tree import DraftTree
 
 STEPS = "batch,k,step_ms\n1,3,9.0\n4,0,8.0\n4,3,10.0\n"
 
@@ -73,3 +75,18 @@ def test_an_archive_whose_directory_points_nowhere_is_told_in_words(tmp_path: Pa
     with pytest.raises(FileFormatError) as caught:
         NpzFile(OpenedFile(tmp_path / "t.npz"), hint="").read("rank")
     assert "Errno" not in str(caught.value)
+
+
+@pytest.mark.parametrize("number", ["9" * 30, "999999", "4096"])
+def test_a_chain_that_no_engine_drafts_is_refused_before_it_is_listed(number: str, tmp_path: Path) -> None:
+    path = tmp_path / "flags.txt"
+    path.write_text(f"llama-server -m m.gguf --spec-type draft-eagle3 --spec-draft-n-max {number}\n")
+    with pytest.raises(FileFormatError, match=r"flags\.txt"):
+        import_file(path)
+    with pytest.raises(TreeError, match="a tree of 10101 nodes"):
+        DraftTree.from_widths([100, 100])
+
+
+def test_a_rival_without_a_name_is_no_folder() -> None:
+    with pytest.raises(InputError, match="without a name"):
+        load_drafts("")
