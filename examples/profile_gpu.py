@@ -192,9 +192,9 @@ def checked(check: Check, device: str) -> dict[str, Any]:
     """The worst error against float64, beside what roundings explain; compiles what later processes find compiled."""
     from treeopt.cost.formats import Dtype
     from treeopt.cost.kernels.attention import GroupedAttention
+    from treeopt.profile.operators import workload
     from treeopt.profile.points import compaction, tree_attention
     from treeopt.profile.pool import TensorPool
-    from treeopt.profile.workload import workload
 
     found: dict[str, Any] = {"kernel": check.name, "dtype": check.dtype}
     shape = GroupedAttention(heads=check.heads, kv_heads=check.kv_heads, head_dim=check.head_dim)

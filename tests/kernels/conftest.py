@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(autouse=True, scope="session")
 def bfloat16_is_rounded() -> Iterator[None]:
-    """The interpreter cuts the lower bits of float32 off where every GPU rounds to the nearest bfloat16, ties to even."""
+    """The interpreter cuts the lower bits of float32 off; every GPU rounds to the nearest bfloat16, ties to even."""
     interpreter = pytest.importorskip("triton.runtime.interpreter")
     language = pytest.importorskip("triton.language")
     real = interpreter._convert_float
@@ -25,4 +25,30 @@ def bfloat16_is_rounded() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interpreter, "_convert_float", converted)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def a_launch_patches_triton_once() -> Iterator[None]:
+    """The interpreter swaps all of `triton.language` at every call of a function, which is a third of its time."""
+    interpreter = pytest.importorskip("triton.runtime.interpreter")
+    real, swapped = interpreter._patch_lang, set[str]()
+
+    class Launch:
+        def __init__(self, scope: Any) -> None:
+            self.scope = scope
+
+        def restore(self) -> None:
+            swapped.clear()
+            self.scope.restore()
+
+    def once(function: Any) -> Any:
+        if function.__module__ in swapped:
+            return None
+        is_launch = not swapped
+        swapped.add(function.__module__)
+        return Launch(real(function)) if is_launch else real(function)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interpreter, "_patch_lang", once)
         yield

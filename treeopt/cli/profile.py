@@ -37,7 +37,7 @@ def profile(
     drafter: Drafter = Names.drafter,
     tp: Annotated[int, typer.Option(min=1, help="Time one GPU's part of so many.")] = 1,
     dtype: Annotated[
-        str | None, typer.Option(help="bf16, fp16 or fp32; bf16 on a GPU, fp32 on a processor.", show_default=False)
+        str | None, typer.Option(help="bf16, fp16, fp32 or fp8; bf16 on a GPU, fp32 on a processor.", show_default=False)
     ] = None,
     max_tokens: Annotated[int, typer.Option(min=8, help="The largest B x N to time.")] = 512,
     max_context: Annotated[int, typer.Option(min=512, help="The longest context to time.")] = 8192,
