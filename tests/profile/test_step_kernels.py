@@ -17,7 +17,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from toy_device import DEVICE, HEADS, MODEL, at  # noqa: E402 (needs torch)
+from toy_device import CEILINGS, DEVICE, HEADS, MODEL, at  # noqa: E402 (needs torch)
 
 from treeopt.cost import parse_drafter  # noqa: E402
 from treeopt.cost.formats import Dtype  # noqa: E402
@@ -232,7 +232,7 @@ def test_a_rank_that_dies_takes_no_other_message_along() -> None:
 def test_every_family_of_a_step_is_fitted_from_rows_of_this_processor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model with latent attention and experts, in FP8, over two ranks: real times, whose size no test judges."""
+    """A model with latent attention and experts, in FP8, over two ranks: every kernel runs, the times are of paper."""
     from treeopt.profile import grid, timer
 
     monkeypatch.setattr(timer, "REPEAT_S", 0.0)
@@ -252,6 +252,12 @@ def test_every_family_of_a_step_is_fitted_from_rows_of_this_processor(
         max_context=512,
     )
     bench = KernelBench(device=DEVICE, rows=RowFile(path=tmp_path / "r.jsonl", device=DEVICE.key), questions=wanted)
+    real = bench.time_point
+
+    def checked(point: KernelPoint) -> Timed:
+        return replace(real(point), timing=at(point, 2e-6 + point.floor_s(CEILINGS)).timing)
+
+    bench.__dict__["time_point"] = checked  # a cached property
     try:
         failed = [done for done in bench.run(bench.schedule(None).left) if isinstance(done, Failed)]
         profiled = profile_of(bench, name="toy", command="test", noise=None)
