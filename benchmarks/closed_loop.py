@@ -104,7 +104,7 @@ def learnt_from(loop: Loop) -> str:
 def cell_row(cell: dict[str, Any]) -> str:
     predicted, measured = cell["predicted"], cell["measured"]
     off = predicted["step_time_s"] / measured["step_time_s"]["value"] - 1.0
-    tokens = f"{interval(predicted['tokens_per_step'])} | {interval(measured['tokens_per_step'])}"
+    tokens = f"{interval(predicted['acceptance_length'])} | {interval(measured['acceptance_length'])}"
     times = f"{predicted['step_time_s'] * 1e3:.1f} | {interval(measured['step_time_s'], 1e3, 1)}"
     name = ", ".join(cell["ways"])
     return (
@@ -116,7 +116,7 @@ def cell_row(cell: dict[str, Any]) -> str:
 def residual_row(cell: dict[str, Any]) -> str:
     log = cell["log_residual"]
     parts = " | ".join(interval(log[part], 100, 1) for part in ("acceptance", "cost", "total"))
-    predicted, measured = cell["predicted"]["tokens_per_s"], cell["measured"]["tokens_per_s"]
+    predicted, measured = cell["predicted"]["tokens_per_s"]["value"], cell["measured"]["tokens_per_s"]
     return f"| {cell['batch']} | {', '.join(cell['ways'])} | {predicted:.1f} | {interval(measured, 1, 1)} | {parts} |"
 
 
@@ -125,7 +125,8 @@ def gain(side: dict[str, Any]) -> str:
 
 
 def interval(number: dict[str, Any], scale: float = 1.0, digits: int = 2) -> str:
-    value, low, high = (None if x is None else f"{x * scale:.{digits}f}" for x in number.values())
+    ends = (number[key] for key in ("value", "low", "high"))
+    value, low, high = (None if x is None else f"{x * scale:.{digits}f}" for x in ends)
     return f"{value}" if low is None else f"{value} [{low}, {high}]"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import inspect
+import re
 import sys
 import types
 import typing
@@ -18,14 +19,28 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Union
 
 import numpy as np
 
+from treeopt.acceptance.importers.reading import Imported
+from treeopt.acceptance.profile import RankFile
+from treeopt.acceptance.published import PublishedProfiles
+from treeopt.bench.result import BenchResult
 from treeopt.check.report import CheckReport
+from treeopt.collect.job import Collected
+from treeopt.cost.fit.engine_profile import FittedSteps
+from treeopt.cost.fit.profile import FittedProfile
 from treeopt.engines.exporting import Export
+from treeopt.engines.schedule import TreeFile, TreesFile
 from treeopt.files.typed import Between, Group, fields_of, layout_of
+from treeopt.measure.rows import ServerSteps
 from treeopt.plan.plan import Plan
 from treeopt.planner.compare import Comparisons
 from treeopt.planner.explain import Explanation
 from treeopt.planner.replay import Replays
+from treeopt.planner.report import PlanReport
+from treeopt.planner.show import ShownTree
+from treeopt.profile.profile import DryRun, Profiled
 from treeopt.tree import DraftTree
+from treeopt.verify.dump import StepDump
+from treeopt.verify.report import Diagnosis, VerificationReport
 
 ANY: Final = Between()
 PAGE: Final = Path(__file__).with_name("formats.md")
@@ -48,9 +63,26 @@ DOCUMENTS: Final = (
     Documented(Plan, "what `treeopt search` writes (`--out`) and prints (`--json`); `treeopt.plan/1` is still read"),
     Documented(Explanation, "`treeopt explain --json`"),
     Documented(Comparisons, "`treeopt compare --json`"),
+    Documented(PlanReport, "`treeopt report --json`"),
     Documented(Replays, "`treeopt replay --json`"),
     Documented(CheckReport, "`treeopt check --json`"),
     Documented(Export, "`treeopt export --json`"),
+    Documented(TreesFile, "`treeopt import`"),
+    Documented(TreeFile, "`treeopt import`"),
+    Documented(ShownTree, "`treeopt show --json` of one tree"),
+    Documented(RankFile, "a rank profile: `treeopt ranks import --out`, `ranks show --json`"),
+    Documented(Imported, "`treeopt ranks import --json`"),
+    Documented(PublishedProfiles, "`treeopt ranks list --json`"),
+    Documented(Collected, "`treeopt ranks collect --json`"),
+    Documented(ServerSteps, "`treeopt measure --json`"),
+    Documented(FittedProfile, "`treeopt profile fit --rows --json`"),
+    Documented(FittedSteps, "`treeopt profile fit --steps --json`"),
+    Documented(Profiled, "`treeopt profile --json`"),
+    Documented(DryRun, "`treeopt profile --dry-run --json`"),
+    Documented(BenchResult, "what `treeopt bench` writes and prints (`--json`)"),
+    Documented(VerificationReport, "`treeopt verify --json`"),
+    Documented(Diagnosis, "`treeopt verify --dump --json`"),
+    Documented(StepDump, "the step of another engine, for `treeopt verify --dump`: NPZ, JSON or YAML"),
 )
 
 
@@ -87,8 +119,13 @@ def _records(kind: type, known: set[type]) -> Iterator[str]:
 
 
 def _prose(kind: type) -> str:
-    """What the type says of itself, without what it raises."""
-    return inspect.cleandoc(kind.__doc__ or "").partition("\n\nRaises:")[0]
+    """What the type says of itself, without what it raises; of its arguments those that are keys, as a list."""
+    text = inspect.cleandoc(kind.__doc__ or "").partition("\n\nRaises:")[0]
+    text, _, arguments = re.sub(r"\n\nAttributes:\n", "\n\nArgs:\n", text).partition("\n\nArgs:\n")
+    known = {key for key, _ in _keys(kind)}
+    told = [" ".join(item.split()) for item in re.split(r"\n(?=    \w)", arguments)]
+    listed = [f"- `{name}`: {words}" for name, _, words in (item.partition(": ") for item in told) if name in known]
+    return "\n".join([text, "", *listed]) if listed else text
 
 
 def _keys(kind: type) -> Iterator[tuple[str, str]]:
@@ -100,6 +137,12 @@ def _keys(kind: type) -> Iterator[tuple[str, str]]:
             yield key, key
 
 
+def _filed(kind: Any) -> Any:
+    """The type that a value is written as: its own, or that of its `document`."""
+    writes_itself = hasattr(kind, "document") and not hasattr(kind, "WRITTEN")
+    return typing.get_type_hints(kind.document)["return"] if writes_itself else kind
+
+
 def _is_record(kind: Any) -> bool:
     if not isinstance(kind, type) or kind is DraftTree:
         return False
@@ -107,6 +150,7 @@ def _is_record(kind: Any) -> bool:
 
 
 def _made_of(kind: Any) -> Iterator[type]:
+    kind = _filed(kind)
     if _is_record(kind):
         yield kind
     if isinstance(kind, type):
@@ -116,6 +160,7 @@ def _made_of(kind: Any) -> Iterator[type]:
 
 
 def _words(kind: Any, within: Between = ANY) -> str:
+    kind = _filed(kind)
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
         return _words(args[0], next((extra for extra in args[1:] if isinstance(extra, Between)), within))

@@ -24,7 +24,9 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import typer
+import click
+
+from treeopt.cli.command import CliOption, run_function
 
 ROOT = Path(__file__).resolve().parents[1]
 if importlib.util.find_spec("treeopt") is None:  # a checkout that is not installed
@@ -192,9 +194,9 @@ def checked(check: Check, device: str) -> dict[str, Any]:
     """The worst error against float64, beside what roundings explain; compiles what later processes find compiled."""
     from treeopt.cost.formats import Dtype
     from treeopt.cost.kernels.attention import GroupedAttention
-    from treeopt.profile.operators import workload
     from treeopt.profile.points import compaction, tree_attention
     from treeopt.profile.pool import TensorPool
+    from treeopt.profile.workloads import workload
 
     found: dict[str, Any] = {"kernel": check.name, "dtype": check.dtype}
     shape = GroupedAttention(heads=check.heads, kv_heads=check.kv_heads, head_dim=check.head_dim)
@@ -428,9 +430,9 @@ def make_profile(bench: Any, out: Path, limit_s: float) -> str:
 
 
 def main(
-    out: Annotated[Path, typer.Option(help="A folder for the results.")] = Path("results"),
-    device: Annotated[str | None, typer.Option(help="cpu or cuda.", show_default=False)] = None,
-    limit_s: Annotated[float, typer.Option(help="Seconds that the run may take.")] = LIMIT_S,
+    out: Annotated[Path, CliOption(help="A folder for the results.")] = Path("results"),
+    device: Annotated[str | None, CliOption(help="cpu or cuda.")] = None,
+    limit_s: Annotated[float, CliOption(help="Seconds that the run may take.")] = LIMIT_S,
 ) -> None:
     """Check, time, and fit."""
     start_s = time.monotonic()
@@ -472,7 +474,7 @@ def main(
     result["verdicts"] = list(verdicts(result["attention"])) if on_gpu else []
     note_state(result, found, "end")
     save(result, out, start_s)
-    typer.echo((out / "results.md").read_text())
+    click.echo((out / "results.md").read_text())
 
 
 def note_state(result: dict[str, Any], device: Any, when: str) -> None:
@@ -488,4 +490,4 @@ def save(result: dict[str, Any], out: Path, start_s: float) -> None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_function(main)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 
@@ -67,7 +67,8 @@ def jagged_step_of(model: str, drafter: str, tp: int) -> ModelStep:
     """By jagged times, in an engine that pads to captured sizes."""
     step = step_of(model, drafter, tp)
     engine = EngineSteps(step_s=1e-3, draft_pass_s=1e-5, capture_tokens=(1, 8, 64, 256), eager_s=0.05)
-    return replace(step, times=JaggedTimes(**vars(step.times), smooth=step.times), engine=engine)
+    given = {field.name: getattr(step.times, field.name) for field in fields(step.times)}
+    return replace(step, times=JaggedTimes(**given, smooth=step.times), engine=engine)
 
 
 def coarse(size: FloatArray) -> FloatArray:

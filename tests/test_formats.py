@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 
@@ -17,10 +18,7 @@ def test_every_format_that_a_type_declares_is_documented() -> None:
     """A record with a FORMAT is a document of a command: it belongs into the page."""
     root = DOCS.parent / "treeopt"
     declared = {
-        line.split('"')[1]
-        for path in root.rglob("*.py")
-        for line in path.read_text().splitlines()
-        if 'FORMAT: ClassVar[str] = "' in line
+        name for path in root.rglob("*.py") for name in re.findall(r'FORMAT: ClassVar\b.* = "(.+)"', path.read_text())
     }
     page = (DOCS / "formats.md").read_text()
     assert declared

@@ -40,7 +40,7 @@ def package_files() -> set[str]:
             if (
                 file.is_file()
                 and "__pycache__" not in file.parts
-                and file.suffix in (".py", ".yaml", ".npz", ".md", ".typed")
+                and file.suffix in (".py", ".yaml", ".npz", ".md", ".jinja", ".typed")
             ):
                 relative = file.relative_to(folder)
                 if not (name == "treeopt" and relative.parts[0] in ("kernels", "profiles")):

@@ -20,10 +20,9 @@ from treeopt.acceptance.loading import load_profile
 from treeopt.acceptance.model import expected_tokens, path_probabilities
 from treeopt.acceptance.position import FALLS, LIKELY, Guess, MeanLength, PositionSurvival
 from treeopt.acceptance.profile import Conditions, RankProfile
-from treeopt.acceptance.profile_file import profile_document
 from treeopt.draft_family import DynamicTree
 from treeopt.errors import FileFormatError
-from treeopt.files.documents import dump_yaml
+from treeopt.files.typed import yaml_text
 from treeopt.tree import DraftTree
 
 CHAIN = DraftTree.chain(3)
@@ -147,7 +146,7 @@ def test_a_mean_survives_the_file(drafts: int | None, tree: DynamicTree | None) 
 def reread(written: RankProfile) -> RankProfile:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "p.yaml"
-        path.write_text(dump_yaml(profile_document(written)))
+        path.write_text(yaml_text(written))
         return load_profile(path)
 
 

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 import csv
-import json
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 from decode.models import BUSHY, noisy, toy
-from plans import comparison_of
 
 from treeopt.tree import DraftTree
 
@@ -20,14 +18,16 @@ from costs import FakeCost
 from treeopt.acceptance.intervals import Interval
 from treeopt.acceptance.trace import Trace
 from treeopt.bench.bench import BenchRuns, bench
-from treeopt.bench.result import BenchResult, Promise
+from treeopt.bench.result import BenchResult, Gain, Promise
 from treeopt.bench.runs import CHAIN, PLAIN, PLAN, Method, RunPlan, run_side_by_side
 from treeopt.bench.steps import fit_context, steps_csv
 from treeopt.collect.record import DecodedText, record_trace
 from treeopt.cost.served.reading import read_steps
 from treeopt.decode.rules import rule_named
 from treeopt.errors import InputError
-from treeopt.planner.compare import Comparison, Verdict
+from treeopt.files.typed import json_text, write
+from treeopt.planner.compare import Standing
+from treeopt.solve.report import estimate
 
 WAYS = (
     Method(names=(PLAIN,), tree=DraftTree(())),
@@ -62,10 +62,10 @@ def test_in_a_world_that_is_as_predicted_nothing_is_left_over(right: BenchResult
     assert [(cell.batch, cell.way.name) for cell in right.cells] == [(b, way.name) for b in (2, 3) for way in WAYS]
     for cell in right.cells:
         assert cell.residual.cost.value == pytest.approx(0.0, abs=1e-9)
-        assert cell.step_time_s.value == pytest.approx(cell.predicted.step_time_s)
+        assert cell.measured.step_time_s.value == pytest.approx(cell.predicted.step_time_s)
         assert cell.tokens_agree
-        assert cell.tokens.low is not None
-        assert cell.tokens.low <= cell.tokens.value
+        assert cell.measured.acceptance_length.low is not None
+        assert cell.measured.acceptance_length.low <= cell.measured.acceptance_length.value
     plain = [cell for cell in right.cells if cell.way.name == PLAIN]
     assert all(cell.residual.total.value == pytest.approx(0.0, abs=1e-9) for cell in plain)
     assert right.kept
@@ -79,7 +79,7 @@ def test_the_residual_is_the_sum_of_its_parts() -> None:
         parts = cell.residual
         assert parts.cost.value == pytest.approx(np.log(0.7))
         assert parts.acceptance.value + parts.cost.value == pytest.approx(parts.total.value, abs=1e-12)
-        ratio = cell.tokens_per_s.value / cell.predicted.tokens_per_s.value
+        ratio = cell.measured.tokens_per_s.value / cell.predicted.tokens_per_s.value
         assert parts.total.value == pytest.approx(np.log(ratio), abs=1e-12)
         assert parts.total.low is not None
         assert parts.total.high is not None
@@ -102,16 +102,16 @@ def test_measured_steps_are_read_back(right: BenchResult, tmp_path: Path) -> Non
         (cell.batch, len(cell.tree), cell.tree.depth) for cell in right.cells
     ]
     for row, cell in zip(rows, right.cells, strict=True):
-        assert row.step_time_s == pytest.approx(cell.step_time_s.value, rel=1e-5)
-        assert row.tokens_per_step == pytest.approx(cell.tokens.value, rel=1e-5)
+        assert row.step_time_s == pytest.approx(cell.measured.step_time_s.value, rel=1e-5)
+        assert row.tokens_per_step == pytest.approx(cell.measured.acceptance_length.value, rel=1e-5)
         assert row.widths == tuple(cell.tree.expanded_widths.tolist() if cell.tree.depth else ())
     contexts = [float(row["context"]) for row in csv.DictReader(path.read_text().splitlines())]
     assert fit_context(right.cells) == round(sum(contexts) / len(contexts))
 
 
 def test_the_same_run_gives_the_same_document(right: BenchResult) -> None:
-    assert json.dumps(run_right().document()) == json.dumps(right.document())
-    assert right.document()["format"] == "treeopt.bench/1"
+    assert json_text(run_right()) == json_text(right)
+    assert write(right)["format"] == "treeopt.bench/2"
 
 
 def test_batch_sizes_side_by_side_give_the_same_where_nothing_disturbs(right: BenchResult) -> None:
@@ -119,19 +119,20 @@ def test_batch_sizes_side_by_side_give_the_same_where_nothing_disturbs(right: Be
     found = bench(subject_of(random_prompts(9)), lambda batch: WAYS, world(), runs)
     for cell, apart in zip(found.cells, right.cells, strict=True):
         assert (cell.batch, cell.way, cell.context) == (apart.batch, apart.way, apart.context)
-        assert cell.tokens.value == apart.tokens.value
-        assert cell.step_time_s.value == pytest.approx(apart.step_time_s.value, rel=1e-6)
+        assert cell.measured.acceptance_length.value == apart.measured.acceptance_length.value
+        assert cell.measured.step_time_s.value == pytest.approx(apart.measured.step_time_s.value, rel=1e-6)
 
 
 def test_a_plan_that_is_the_chain_is_run_once_and_compared_with_plain_decoding_only() -> None:
     ways = (WAYS[0], Method(names=(CHAIN, PLAN), tree=DraftTree.chain(2)))
     found = bench(subject_of(random_prompts(8)), lambda batch: ways, world(), BenchRuns(batches=(2,)))
     assert len(found.cells) == 2
-    assert [promise.measured.rival for promise in found.promises] == [PLAIN]
+    assert [promise.against for promise in found.promises] == [PLAIN]
 
 
-def compared(gain: float, half_width: float | None) -> Comparison:
-    return comparison_of(gain, None if half_width is None else Interval(gain - half_width, gain + half_width))
+def compared(gain: float, half_width: float | None) -> Gain:
+    interval = None if half_width is None else Interval(gain - half_width, gain + half_width)
+    return Gain(gain=estimate(gain, interval))
 
 
 @pytest.mark.parametrize(
@@ -145,10 +146,10 @@ def compared(gain: float, half_width: float | None) -> Comparison:
     ],
 )
 def test_a_promise_is_broken_by_a_plan_that_is_slower_though_it_was_said_to_be_faster(
-    predicted: Comparison, measured: Comparison, kept: bool | None
+    predicted: Gain, measured: Gain, kept: bool | None
 ) -> None:
-    assert Promise(predicted=predicted, measured=measured).kept is kept
-    assert (measured.verdict is Verdict.WORSE) == (measured.gain.value == pytest.approx(-0.1))
+    assert Promise(batch=2, against=CHAIN, predicted=predicted, measured=measured).kept is kept
+    assert (measured.verdict is Standing.WORSE) == (kept is False or predicted.gain.value < 0.1)
 
 
 def test_a_run_needs_a_batch_and_a_repeat() -> None:

@@ -15,7 +15,7 @@ from treeopt.acceptance.profile import Conditions, RankProfile
 from treeopt.acceptance.trace import Trace
 from treeopt.acceptance.traffic import Part, Traffic
 from treeopt.answer import Estimate
-from treeopt.bench.result import BenchCell, Residual
+from treeopt.bench.result import BenchCell, MeasuredStep, Residual
 from treeopt.bench.runs import DecodingSetup, Method, RunPlan
 from treeopt.cost.step_cost import StepCost
 from treeopt.decode.decoder import Decoding
@@ -106,11 +106,7 @@ def _cell(cost: StepCost, batch: int, tree: DraftTree, scale: float, context: in
         batch=batch,
         context=context,
         way=Method(names=(f"chain:{tree.depth}",), tree=tree),
-        predicted_tokens=tokens,
         predicted=option(tree, tokens.value, predicted_s, batch),
-        tokens=tokens,
-        step_time_s=Estimate(value=scale * predicted_s),
-        tokens_per_s=Estimate(value=rate / scale),
+        measured=MeasuredStep(tokens, Estimate(value=scale * predicted_s), Estimate(value=rate / scale), 20),
         residual=Residual(acceptance=none, cost=none, total=none),
-        full_steps=20,
     )

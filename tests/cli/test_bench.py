@@ -53,7 +53,7 @@ def test_a_plan_is_run_and_compared(run: Run, model: Path, prompts: Path, small_
     assert ran.err.count("no intervals: 4 texts and") == 2  # of 8 that it takes
     assert "too few texts or steps for an interval" in ran.out
     found = yaml.safe_load(out.read_text())
-    assert found["format"] == "treeopt.bench/1"
+    assert found["format"] == "treeopt.bench/2"
     assert found["kept"] is None
     assert {promise["measured"]["verdict"] for promise in found["promises"]} == {None}
     assert {cell["batch"] for cell in found["cells"]} == {1, 2}
@@ -62,7 +62,7 @@ def test_a_plan_is_run_and_compared(run: Run, model: Path, prompts: Path, small_
         assert log["acceptance"]["value"] + log["cost"]["value"] == pytest.approx(
             log["total"]["value"], abs=2e-5
         )  # six digits of each
-        assert cell["measured"]["tokens_per_step"]["value"] >= 1.0
+        assert cell["measured"]["acceptance_length"]["value"] >= 1.0
     rows = list(csv.DictReader(steps.read_text().splitlines()))
     assert len(rows) == len(found["cells"])
     assert json.loads(rows[0]["paths"]) == []

@@ -17,7 +17,7 @@ from plans import bucket_of, plan_of
 from treeopt.draft_family import DynamicTree
 from treeopt.plan.plan import Plan
 from treeopt.tree import DraftTree
-from treeopt.verify.dump import FORMAT
+from treeopt.verify.dump import StepDump
 
 PATHS = [[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0]]
 TREE = DraftTree(tuple(tuple(path) for path in PATHS))
@@ -44,7 +44,7 @@ def written(path: Path, plan: Plan) -> Path:
 
 def dumped(path: Path, **changes: Any) -> Path:
     right = {"mask": TREE.step_mask(3).tolist(), "positions": TREE.positions(3).tolist(), "accepted": [0, 1, 4]}
-    path.write_text(json.dumps({"format": FORMAT, "prefix_len": 3, **right, **changes}))
+    path.write_text(json.dumps({"format": StepDump.FORMAT, "prefix_len": 3, **right, **changes}))
     return path
 
 
@@ -143,9 +143,9 @@ def test_a_dump_with_nothing_to_check(
     run: Callable[..., Any], wrong: Callable[..., None], tree: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "dump.json"
-    path.write_text(json.dumps({"format": FORMAT, "prefix_len": 3}))
+    path.write_text(json.dumps({"format": StepDump.FORMAT, "prefix_len": 3}))
     wrong(run("verify", tree, "--dump", path), "dump.json: it holds no arrays", "nothing to check", "positions")
-    path.write_text(json.dumps({"format": FORMAT, "prefix_len": 3, "tokens": list(range(8))}))
+    path.write_text(json.dumps({"format": StepDump.FORMAT, "prefix_len": 3, "tokens": list(range(8))}))
     wrong(run("verify", tree, "--dump", path), "it holds 'tokens'", "nothing to check")
 
 
@@ -208,7 +208,7 @@ def test_the_example_that_it_writes_shows_no_difference(run: Callable[..., Any],
     assert (ran.code, ran.out) == (0, "")
     assert f"wrote {out}" in ran.err
     with np.load(out) as archive:
-        assert str(archive["format"]) == FORMAT
+        assert str(archive["format"]) == StepDump.FORMAT
         assert len(archive["accepted"]) > 1
     assert run("verify", plan, "--batch", "1", "--dump", out).code == 0
 

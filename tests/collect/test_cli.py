@@ -6,18 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from treeopt.cli.collect import collect
+from treeopt.cli.command import command
 from treeopt.collect import job
 from treeopt.collect.record import Recorder
 from treeopt.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-app = typer.Typer()
-app.command()(collect)
+app = command(collect)
 
 
 def test_collect_reports_what_it_wrote(target: Path, prompts: Path, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ PROMPTS = (
     {"prompt": "def add(a, b):\n    return a + b\n\ndef sub(a, b):\n"},
 )
 TOKENS = 12
-COLLECT = "import typer; from treeopt.cli.collect import collect; typer.run(collect)"
+COLLECT = "from treeopt.cli.collect import collect; from treeopt.cli.command import run_function; run_function(collect)"
 
 
 @pytest.fixture(scope="module")

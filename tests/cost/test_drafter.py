@@ -214,7 +214,8 @@ def test_an_unknown_kind_lists_the_known(shipped_model: Shipped) -> None:
     with pytest.raises(UnknownNameError, match="unknown drafter 'eagel'") as caught:
         parse_drafter("eagel", load_model=shipped_model)
     assert "did you mean eagle?" in caught.value.hint
-    assert "eagle, eagle3, eagle3:CONFIG_JSON, medusa, model:NAME, mtp, ngram" in caught.value.hint
+    known = "dflash, dflash2, dspark, eagle, eagle3, jetspec, medusa, model:NAME, mtp, ngram, pard:NAME, peagle, suffix"
+    assert f"known: FOLDER, KIND:CONFIG_JSON, {known}" in caught.value.hint
 
 
 def test_parsing_an_eagle3_head(shipped_model: Shipped) -> None:
@@ -222,7 +223,10 @@ def test_parsing_an_eagle3_head(shipped_model: Shipped) -> None:
     assert found == Eagle3(head=shipped_model("llama-3.2-1b"))
 
 
-@pytest.mark.parametrize(("text", "message"), [("model:", "names no model"), ("eagle3:", "names no file")])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("model:", "names no model"), ("pard", "unknown"), ("eagle3:", "names no"), ("dflash:", "names no")],
+)
 def test_what_needs_a_name_says_so(text: str, message: str, shipped_model: Shipped) -> None:
     with pytest.raises(InputError, match=message):
         parse_drafter(text, load_model=shipped_model)

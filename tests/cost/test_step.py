@@ -241,8 +241,8 @@ def test_layers_with_a_window_read_no_more_than_it(llama: ModelStep) -> None:
     assert near == llama.terms(batch=4, nodes=3, depth=1, widths=[1], context=512).attention_s
     assert far - near == pytest.approx(8 * (20_000 - 512) * kv_s, rel=1e-9)
     # the cache keeps the window only; EAGLE's layer has none
-    assert windowed.kv_bytes(20_000) == (8 * 20_000 + 24 * 512) * 2 * 8 * 128 * 2
-    assert windowed.kv_bytes(100) == llama.kv_bytes(100) == 100 * 131072
+    assert windowed.kv_bytes(20_000) == (8 * 20_000 + 24 * 512 + 20_000) * 2 * 8 * 128 * 2
+    assert windowed.kv_bytes(100) == llama.kv_bytes(100) == 100 * (131072 + 4096)
     tree = DraftTree(((0,), (1,), (0, 0)))
     assert priced(windowed, tree, 4, 20_000).drafter_s == priced(llama, tree, 4, 20_000).drafter_s
 
@@ -306,9 +306,12 @@ def test_a_datasheet_knows_no_errors_and_is_said_once(llama: ModelStep) -> None:
 
 
 def test_memory_is_what_the_weights_take_on_each_gpu(llama: ModelStep) -> None:
-    assert llama.memory_bytes == 2 * llama.model.parameters
-    half = replace(llama, tp=2)
-    assert half.memory_bytes == llama.model.parameters
+    assert replace(llama, drafter=Ngram()).memory_bytes == 2 * llama.model.parameters
+    assert replace(llama, drafter=Ngram(), tp=2).memory_bytes == llama.model.parameters
+    # EAGLE's layer, and its fusion on every GPU; embedding and LM head are the target's
+    layer, fusion = 4096 * (4096 + 2048) + 4096 * 4096 + 3 * 4096 * 14336, 2 * 4096 * 4096
+    assert llama.memory_bytes == 2 * (llama.model.parameters + layer + fusion)
+    assert replace(llama, tp=2).memory_bytes == llama.model.parameters + layer + 2 * fusion
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from treeopt.errors import FileFormatError
 from treeopt.files import npz
 from treeopt.files.npz import read_npz
 from treeopt.tree import DraftTree
-from treeopt.verify.dump import FORMAT, load_dump
+from treeopt.verify.dump import StepDump, load_dump
 
 LOCAL, CENTRAL = b"PK\x03\x04", b"PK\x01\x02"
 MAGIC = b"\x93NUMPY\x01\x00"
@@ -44,7 +44,7 @@ def header(shape: str, dtype: str = "<i8") -> str:
 def archive_of(path: Path, raw: bytes) -> Path:
     """A dump and a trace in one, in which the array that either needs is `raw`."""
     text = io.BytesIO()
-    np.save(text, np.array(FORMAT))
+    np.save(text, np.array(StepDump.FORMAT))
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("format.npy", text.getvalue())
         for name in ("prefix_len", "rank"):
@@ -120,7 +120,7 @@ def test_members_that_are_no_arrays(tmp_path: Path) -> None:
 def test_every_changed_byte_is_told_as_a_wrong_file(read: Callable[[Path], Any], tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     path = tmp_path / "file.npz"
-    np.savez_compressed(path, format=np.array(FORMAT), prefix_len=3, rank=rng.integers(-1, 4, (5, 2)))
+    np.savez_compressed(path, format=np.array(StepDump.FORMAT), prefix_len=3, rank=rng.integers(-1, 4, (5, 2)))
     whole = path.read_bytes()
     for _ in range(600):
         raw = bytearray(whole)

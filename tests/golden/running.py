@@ -15,6 +15,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
@@ -129,6 +130,8 @@ def _settings(arguments: tuple[str, ...]) -> Iterator[None]:
 
 def _content(path: Path) -> str:
     """A written file as text; of arrays their names, shapes and sums, of other bytes their hash."""
+    if path.suffix == ".html":
+        return _words_of(path.read_text())
     if path.suffix == ".npz":
         with np.load(path) as arrays:
             return "".join(_array(name, arrays[name]) for name in sorted(arrays.files))
@@ -136,6 +139,14 @@ def _content(path: Path) -> str:
         return path.read_text()
     except UnicodeDecodeError:
         return f"sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+def _words_of(html: str) -> str:
+    """What a page says, a line for each piece of text; pictures have their tests."""
+    kept = re.sub(r"<(svg|style|script)\b.*?</\1>", "", html, flags=re.DOTALL)
+    rows = re.sub(r"</t[dh]>", " | ", re.sub(r"</(?:h\d|dt|dd|span)>", "\n", kept))
+    lines = (unescape(" ".join(re.sub(r"<[^>]+>", "", line).split())) for line in re.split(r"</tr>|\n", rows))
+    return "".join(f"{line.removesuffix(' |')}\n" for line in lines if line)
 
 
 def _array(name: str, values: np.ndarray) -> str:

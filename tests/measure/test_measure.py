@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 from measure.fake_server import ACCEPTED, Fake, serving
-from typer.testing import CliRunner, Result
 
 import treeopt.cli
 from treeopt.acceptance.loading import load_profile

@@ -9,7 +9,7 @@ from shared import SHARED, needs_shared
 
 from treeopt.engines.importing import load_drafts
 from treeopt.plan.plan import Plan
-from treeopt.planner.compare import Rival, Verdict, compare_with
+from treeopt.planner.compare import Rival, Standing, compare_with
 from treeopt.planner.explain import explain
 from treeopt.planner.inputs import Inputs, load_inputs
 from treeopt.planner.make import make_plan
@@ -36,7 +36,7 @@ def test_no_chain_beats_a_plan_for_prompt_lookup() -> None:
     for length in range(1, 7):
         rival = Rival(name="chain", drafts=load_drafts(f"chain:{length}"))
         (found,) = compare_with(plan, rival, inputs)
-        assert found.verdict is not Verdict.WORSE, length
+        assert found.verdict is not Standing.WORSE, length
 
 
 @needs_shared

@@ -35,13 +35,13 @@ from treeopt.profile.experts import choices  # noqa: E402
 from treeopt.profile.flash import flash_attention  # noqa: E402
 from treeopt.profile.measure import KernelBench, Questions  # noqa: E402
 from treeopt.profile.messages import Ranks  # noqa: E402
-from treeopt.profile.operators import workload  # noqa: E402
 from treeopt.profile.points import KernelPoint  # noqa: E402
 from treeopt.profile.pool import TensorPool  # noqa: E402
 from treeopt.profile.profile import profile_of  # noqa: E402
 from treeopt.profile.rows import RowFile, Timed  # noqa: E402
 from treeopt.profile.session import Failed, TimingError  # noqa: E402
 from treeopt.profile.workload import CheckedCall, WrongResultError  # noqa: E402
+from treeopt.profile.workloads import workload  # noqa: E402
 
 LATENT = LatentAttention(
     heads=4, q_lora_rank=None, kv_lora_rank=512, qk_nope_head_dim=32, qk_rope_head_dim=64, v_head_dim=32

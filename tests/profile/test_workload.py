@@ -24,12 +24,12 @@ from treeopt.profile.attention import (  # noqa: E402
     step_mask,
 )
 from treeopt.profile.compaction import _by_kernel, _by_slots  # noqa: E402
-from treeopt.profile.operators import workload  # noqa: E402
 from treeopt.profile.points import KernelPoint, compaction, gemm, stream, tree_attention  # noqa: E402
 from treeopt.profile.pool import TensorPool  # noqa: E402
 from treeopt.profile.session import checked_and_timed  # noqa: E402
 from treeopt.profile.timer import Timing  # noqa: E402
 from treeopt.profile.workload import CheckedCall, Workload, WrongResultError  # noqa: E402
+from treeopt.profile.workloads import workload  # noqa: E402
 
 DTYPES = (Dtype.FP32, Dtype.BF16, Dtype.FP16)
 

@@ -1,15 +1,16 @@
 from __future__ import annotations
 
-from plans import comparison_of
+from dataclasses import replace
+
 from render.test_text import printed
 
 from treeopt.acceptance.intervals import Interval
 from treeopt.answer import Estimate
-from treeopt.bench.result import BenchCell, BenchResult, Promise, Residual
+from treeopt.bench.result import BenchCell, BenchResult, Gain, MeasuredStep, Promise, Residual
 from treeopt.bench.runs import Method
-from treeopt.planner.compare import Comparison
 from treeopt.render.bench import cell_table, promise_lines, residual_table
 from treeopt.solve.price import option
+from treeopt.solve.report import estimate
 from treeopt.tree import DraftTree
 
 
@@ -19,7 +20,6 @@ def about(value: float, *, known: bool) -> Estimate:
 
 
 def cell(name: str, tree: DraftTree, *, known: bool) -> BenchCell:
-    predicted = option(tree, 1.85, 0.12345, 128)
     residual = Residual(
         acceptance=Estimate(value=-0.0123, low=-1.025, high=0.0456) if known else Estimate(value=-0.0123),
         cost=about(-1.1234, known=known),
@@ -29,20 +29,16 @@ def cell(name: str, tree: DraftTree, *, known: bool) -> BenchCell:
         batch=128,
         context=99,
         way=Method(names=(name,), tree=tree),
-        predicted_tokens=about(1.85, known=known),
-        predicted=predicted,
-        tokens=about(1.82, known=known),
-        step_time_s=about(0.37654, known=known),
-        tokens_per_s=about(3987.0, known=known),
+        predicted=replace(option(tree, 1.85, 0.12345, 128), acceptance_length=about(1.85, known=known)),
+        measured=MeasuredStep(*(about(value, known=known) for value in (1.82, 0.37654, 3987.0)), 50),
         residual=residual,
-        full_steps=50,
     )
 
 
 def result(*, known: bool, promises: tuple[Promise, ...] = ()) -> BenchResult:
     ways = (("best chain, plan", DraftTree.chain(3)), ("chain:5", DraftTree.chain(5)))
     cells = tuple(cell(name, tree, known=known) for name, tree in ways)
-    return BenchResult(setting=(), cells=cells, promises=promises, notes=())
+    return BenchResult(setting={}, cells=cells, promises=promises, notes=())
 
 
 def test_at_80_columns_every_number_is_there() -> None:
@@ -66,12 +62,9 @@ def test_no_interval_is_said() -> None:
     assert "yes" in printed(residual_table(result(known=True), 160), 160)[1]
 
 
-def compared(gain: float, interval: Interval | None) -> Comparison:
-    return comparison_of(gain, interval, "best chain")
-
-
 def promised(measured: Interval | None, predicted: Interval | None) -> str:
-    one = Promise(measured=compared(-0.007, measured), predicted=compared(0.26, predicted))
+    gains = (Gain(gain=estimate(gain, within)) for gain, within in ((0.26, predicted), (-0.007, measured)))
+    one = Promise(batch=2, against="best chain", predicted=next(gains), measured=next(gains))
     (line,) = printed(promise_lines(result(known=True, promises=(one,))), 160)
     return line
 

@@ -6,8 +6,7 @@ from render.test_text import printed
 pytest.importorskip("torch", reason="verification needs torch")
 
 from treeopt.render.verify import check_table
-from treeopt.verify.checks import Check
-from treeopt.verify.verify import TreeReport, VerificationReport
+from treeopt.verify.report import Check, TreeReport, VerificationReport
 
 
 def report(where: str, *checks: Check) -> TreeReport:

@@ -20,7 +20,8 @@ from treeopt.verify import case as case_module
 from treeopt.verify import case as own_module
 from treeopt.verify import checks as checks_module
 from treeopt.verify.case import Case
-from treeopt.verify.checks import Check, check_tree, tokens_for
+from treeopt.verify.checks import check_tree, tokens_for
+from treeopt.verify.report import Check
 
 pytest.importorskip("torch", reason="verifying needs torch")
 

@@ -14,7 +14,7 @@ from treeopt.draft_family import DynamicTree
 from treeopt.errors import FileFormatError, InputError
 from treeopt.tree import DraftTree
 from treeopt.verify.diagnose import Unchecked, checkable, diagnose, remarks, unchecked
-from treeopt.verify.dump import FORMAT, StepDump, load_dump
+from treeopt.verify.dump import StepDump, load_dump
 
 # Nodes: 0 root, 1 (0), 2 (1), 3 (0,0), 4 (1,0), 5 (1,1), 6 (1,1,0); the accepted path is 0, 2, 5, 6.
 TREE = DraftTree(((0,), (1,), (0, 0), (1, 0), (1, 1), (1, 1, 0)))
@@ -239,7 +239,7 @@ def test_a_tree_of_another_size() -> None:
 def test_a_tree_of_another_size_that_is_not_told(tmp_path: Path) -> None:
     path = tmp_path / "dump.json"
     held = {"positions": [4, 5, 5], "mask": MASK[:3, : L + 3].tolist()}
-    path.write_text(json.dumps({"format": FORMAT, "prefix_len": L, **held}))
+    path.write_text(json.dumps({"format": StepDump.FORMAT, "prefix_len": L, **held}))
     (only,) = diagnose(load_dump(path, TREE), TREE)
     assert only.name == "another tree"
     assert "it verifies 3 nodes, the plan's tree has 7" in only.detail
@@ -365,7 +365,7 @@ def test_files(kind: str, tmp_path: Path) -> None:
 def test_masks_come_as_numbers_too(tmp_path: Path) -> None:
     additive = np.where(MASK, 0.0, -np.inf)
     for mask in (MASK.astype(int), additive, np.where(MASK, 0.0, -3.4e38), MASK.astype(float), MASK[None, None]):
-        np.savez(tmp_path / "d.npz", format=FORMAT, prefix_len=L, mask=mask)
+        np.savez(tmp_path / "d.npz", format=StepDump.FORMAT, prefix_len=L, mask=mask)
         found = load_dump(tmp_path / "d.npz", TREE).mask
         assert found is not None
         assert (found == MASK).all()
@@ -374,7 +374,9 @@ def test_masks_come_as_numbers_too(tmp_path: Path) -> None:
 def test_a_batch_of_one_and_whole_numbers_as_floats(tmp_path: Path) -> None:
     path = tmp_path / "dump.json"
     held = {"positions": [[float(L + d) for d in DEPTHS]], "tokens": [[TOKENS]], "next_token": [62]}
-    path.write_text(json.dumps({"format": FORMAT, "prefix_len": [4.0], "accepted": [0, 2, 5, 6, -1, -1], **held}))
+    path.write_text(
+        json.dumps({"format": StepDump.FORMAT, "prefix_len": [4.0], "accepted": [0, 2, 5, 6, -1, -1], **held})
+    )
     found = load_dump(path, TREE)
     assert found.prefix_len == 4
     assert found.next_token == 62
@@ -385,14 +387,14 @@ def test_a_batch_of_one_and_whole_numbers_as_floats(tmp_path: Path) -> None:
     assert found.accepted is not None
     assert found.accepted.tolist() == PATH
     assert diagnose(found, TREE) == ()
-    np.savez(tmp_path / "dump.npz", format=[FORMAT], prefix_len=[4])
+    np.savez(tmp_path / "dump.npz", format=[StepDump.FORMAT], prefix_len=[4])
     assert load_dump(tmp_path / "dump.npz", TREE).prefix_len == 4
 
 
 def test_an_empty_cache_is_a_short_one(tmp_path: Path) -> None:
     path = tmp_path / "dump.json"
     held = {"accepted": PATH, "kv_before": KV.tolist(), "kv_after": []}
-    path.write_text(json.dumps({"format": FORMAT, "prefix_len": L, **held}))
+    path.write_text(json.dumps({"format": StepDump.FORMAT, "prefix_len": L, **held}))
     assert [d.name for d in diagnose(load_dump(path, TREE), TREE)] == ["short cache"]
 
 
@@ -436,7 +438,7 @@ def test_an_empty_cache_is_a_short_one(tmp_path: Path) -> None:
 )
 def test_what_is_no_dump(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = tmp_path / "dump.json"
-    path.write_text(json.dumps({"format": FORMAT, "prefix_len": L, **changes}))
+    path.write_text(json.dumps({"format": StepDump.FORMAT, "prefix_len": L, **changes}))
     with pytest.raises(FileFormatError, match=message):
         load_dump(path, TREE)
 
@@ -450,7 +452,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     np.savez(tmp_path / "other.npz", rank=np.zeros(3))
     with pytest.raises(FileFormatError, match="not a dump"):
         load_dump(tmp_path / "other.npz", TREE)
-    np.savez(tmp_path / "objects.npz", format=FORMAT, prefix_len=np.array({}, dtype=object))
+    np.savez(tmp_path / "objects.npz", format=StepDump.FORMAT, prefix_len=np.array({}, dtype=object))
     with pytest.raises(FileFormatError, match="'prefix_len' cannot be read: it holds Python objects") as caught:
         load_dump(tmp_path / "objects.npz", TREE)
     assert "pickle" not in f"{caught.value}{caught.value.hint}"

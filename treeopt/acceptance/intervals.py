@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from treeopt.acceptance.model import expected_tokens, non_increasing, path_probabilities
 from treeopt.acceptance.paths import PathCounts
@@ -63,15 +64,27 @@ def bootstrap_tokens(
     Whatever follows from E (a speedup, a plan over several trees) has the interval of the same function of the rows.
     """
     used = np.flatnonzero(replays[0].steps)
-    sums = np.stack([s[used] for r in replays for s in (r.tokens, r.steps)], axis=1).astype(np.float64)
-    n = len(used)
+    tokens, steps = (np.stack([getattr(r, name)[used] for r in replays], axis=1) for name in ("tokens", "steps"))
+    return bootstrap_ratios(tokens, steps, replicates=replicates, seed=seed)
+
+
+def bootstrap_ratios(
+    above: npt.NDArray[np.number],
+    below: npt.NDArray[np.number],
+    *,
+    replicates: int = REPLICATES,
+    seed: int | tuple[int, ...] = 0,
+) -> FloatArray:
+    """`[replicates, C]` sums of `above [documents, C]` over those of `below`, of documents redrawn for all alike."""
+    n, columns = above.shape
+    sums = np.concatenate([above, below], axis=1).astype(np.float64)
     if n * replicates <= _CHUNK_CELLS:
         total = _times_drawn(n, replicates, seed) @ sums
     else:
         rng, chunk = np.random.default_rng(seed), max(_CHUNK_CELLS // n, 1)
         sizes = [min(chunk, replicates - start) for start in range(0, replicates, chunk)]
         total = np.concatenate([_draw(rng, n, size) @ sums for size in sizes])
-    return np.asarray(total[:, 0::2] / total[:, 1::2])
+    return np.asarray(total[:, :columns] / total[:, columns:])
 
 
 def _draw(rng: np.random.Generator, documents: int, replicates: int) -> FloatArray:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from treeopt.acceptance.profile import RankProfile
-from treeopt.acceptance.profile_file import COMMON_KEYS, check_format, read_conditions, read_profile
+from treeopt.acceptance.profile import RankFile, RankProfile
+from treeopt.acceptance.profile_file import COMMON_KEYS, read_conditions, read_profile
 from treeopt.acceptance.shard_files import trace_format
 from treeopt.acceptance.shards import TraceFiles
 from treeopt.acceptance.trace import Trace
@@ -14,6 +14,7 @@ from treeopt.errors import InputError
 from treeopt.files.documents import Document
 from treeopt.files.evidence_lines import SourceFile
 from treeopt.files.shipped import TRACE_SUFFIXES
+from treeopt.files.typed import check_format
 
 _HEAD_BYTES = 4096
 
@@ -86,7 +87,7 @@ def _imported(file: SourceFile) -> RankProfile:
 def _with_trace(document: Document, folder: Path, *, keep: bool, confidence: bool) -> RankProfile:
     """A profile whose counts are those of the trace that it names, beside it."""
     root = document.root
-    check_format(root)
+    check_format(root, RankFile.FORMAT, what="rank profile")
     root.only(*COMMON_KEYS, "trace")
     measured = TraceFiles.find(folder / root.get("trace").text()).profile(name="", keep=keep, confidence=confidence)
     return replace(

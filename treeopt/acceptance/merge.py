@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from treeopt.acceptance.draft_lengths import DraftLengths, mixed_lengths
 from treeopt.acceptance.paths import PathCount, PathCounts
 from treeopt.acceptance.position import PositionSurvival
 from treeopt.acceptance.profile import Conditions, RankEvidence, RankProfile, differs, stated
@@ -46,7 +47,14 @@ def merge(profiles: Sequence[RankProfile], *, name: str, force: bool = False) ->
         sha256=sha256("".join(sorted(hashes)).encode()).hexdigest(),
         documents=sum(p.documents for p in profiles),
         note="; ".join(dict.fromkeys(p.note for p in profiles if p.note)),
+        lengths=_shared_lengths(profiles),
     )
+
+
+def _shared_lengths(profiles: Sequence[RankProfile]) -> DraftLengths | None:
+    """By the drafts that each counts: what has no counts was refused."""
+    trials = [p.evidence.trials or 0.0 for p in profiles]
+    return mixed_lengths([(own / sum(trials), p.lengths) for own, p in zip(trials, profiles, strict=True)])
 
 
 def _shared_conditions(profiles: Sequence[RankProfile], force: bool) -> Conditions:

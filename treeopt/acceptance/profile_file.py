@@ -1,4 +1,4 @@
-"""`treeopt.ranks/1` files: rank profiles in YAML or JSON, in and out."""
+"""`treeopt.ranks/1` files: rank profiles in YAML or JSON, as they are read."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from typing import Any, Final
 import numpy as np
 
 from treeopt.acceptance.conversions import with_bonus
+from treeopt.acceptance.draft_lengths import DraftLengths
 from treeopt.acceptance.errors import EvidenceError
 from treeopt.acceptance.paths import MAX_RANKS, PathCount, PathCounts
 from treeopt.acceptance.position import MAX_DRAFT_TOKENS, MeanLength, PositionSurvival
-from treeopt.acceptance.profile import EVIDENCE_KINDS, Conditions, RankEvidence, RankProfile
+from treeopt.acceptance.profile import EVIDENCE_KINDS, Conditions, RankEvidence, RankFile, RankProfile
 from treeopt.acceptance.rules import read_rule
 from treeopt.acceptance.table import DepthRanks
 from treeopt.arrays import FloatArray
 from treeopt.draft_family import SGLANG, DynamicTree
 from treeopt.errors import InputError
 from treeopt.files.documents import Document, Field
+from treeopt.files.typed import check_format
 
-FORMAT: Final = "treeopt.ranks/1"
 COMMON_KEYS: Final = ("format", "name", "evidence", "conditions", "note", "source", "documents")
+_PROFILE_KEYS: Final = (*COMMON_KEYS, "draft_lengths")
 
 
 def read_profile(document: Document) -> RankProfile:
@@ -35,57 +37,21 @@ def read_profile(document: Document) -> RankProfile:
         raise document.error(str(error), *error.keys, hint=error.hint) from None
 
 
-def profile_document(profile: RankProfile) -> dict[str, Any]:
-    """The profile as the value of a `treeopt.ranks/1` file: counts wherever there are counts."""
-    value: dict[str, Any] = {"format": FORMAT, "name": profile.name, "evidence": profile.kind}
-    value |= _evidence_fields(profile.evidence)
-    if profile.documents:
-        value["documents"] = profile.documents
-    if profile.note:
-        value["note"] = profile.note
-    if profile.source:
-        value["source"] = profile.source
-    return {**value, "conditions": profile.conditions.known()}
-
-
-def _evidence_fields(evidence: RankEvidence) -> dict[str, Any]:
-    if isinstance(evidence, PathCounts):
-        return {
-            "starts": _plain(evidence.starts),
-            "paths": [_path_row(item, evidence.depth) for item in evidence],
-        }
-    if isinstance(evidence, MeanLength):
-        drafts = {} if evidence.drafts is None else {"drafts": _plain(evidence.drafts)}
-        mean = {"mean_accepted_length": evidence.mean_accepted_length, "draft_tokens": evidence.draft_tokens}
-        tree = {} if evidence.tree is None else {"drafted": evidence.tree._asdict()}
-        return {**mean, **tree, "bonus_counted": True, **drafts}
-    if isinstance(evidence, PositionSurvival):
-        if evidence.drafts is None or evidence.accepted is None:
-            return {"probabilities": evidence.survival.tolist()}
-        return {"drafts": _plain(evidence.drafts), "accepted": [_plain(x) for x in evidence.accepted]}
-    if evidence.reached is None or evidence.counts is None:
-        return {"probabilities": evidence.rates.tolist()}
-    return {
-        "reached": [_plain(x) for x in evidence.reached],
-        "counts": [[_plain(x) for x in row] for row in evidence.counts],
-    }
-
-
 def _parse(document: Document) -> RankProfile:
     root = document.root
-    check_format(root)
+    check_format(root, RankFile.FORMAT, what="rank profile")
     kind = root.get("evidence").text()
     if kind == "depth-rank":
-        root.only(*COMMON_KEYS, "reached", "counts", "probabilities")
+        root.only(*_PROFILE_KEYS, "reached", "counts", "probabilities")
         evidence: RankEvidence = _depth_ranks(root)
     elif kind == "paths":
-        root.only(*COMMON_KEYS, "starts", "paths")
+        root.only(*_PROFILE_KEYS, "starts", "paths")
         evidence = _path_counts(root)
     elif kind == "position":
-        root.only(*COMMON_KEYS, "drafts", "accepted", "probabilities")
+        root.only(*_PROFILE_KEYS, "drafts", "accepted", "probabilities")
         evidence = _position(root)
     elif kind == "mean":
-        root.only(*COMMON_KEYS, "drafts", "mean_accepted_length", "draft_tokens", "drafted", "bonus_counted")
+        root.only(*_PROFILE_KEYS, "drafts", "mean_accepted_length", "draft_tokens", "drafted", "bonus_counted")
         evidence = _mean(root)
     else:
         known = ", ".join(sorted(EVIDENCE_KINDS.values()))
@@ -98,18 +64,14 @@ def _parse(document: Document) -> RankProfile:
         documents=root.get("documents", 0).integer(low=0),
         note=root.get("note", "").text(),
         source=root.get("source", "").text(),
+        lengths=_lengths(root),
     )
 
 
-def check_format(root: Field) -> None:
-    """Refuse a file that does not say that it is a rank profile.
-
-    Raises:
-        FileFormatError: it says something else, with its line.
-    """
-    found = root.get("format").text()
-    if found != FORMAT:
-        raise root.get("format").error(f"this is '{found}'", hint=f"a rank profile starts with `format: {FORMAT}`")
+def _lengths(root: Field) -> DraftLengths | None:
+    if "draft_lengths" not in root.mapping():
+        return None
+    return DraftLengths(tuple(share.number() for share in root.get("draft_lengths").items()))
 
 
 def _depth_ranks(root: Field) -> DepthRanks:
@@ -187,13 +149,3 @@ def read_conditions(field: Field) -> Conditions:
     if sampling not in (None, "all-positions", "draft-starts"):
         raise field.get("sampling").error(f"unknown sampling '{sampling}'", hint="known: all-positions, draft-starts")
     return Conditions(**values)
-
-
-def _path_row(item: PathCount, deepest: int) -> list[Any]:
-    row: list[Any] = [list(item.path), _plain(item.count)]
-    cut = item.trials != item.count and len(item.path) < deepest
-    return [*row, _plain(item.trials)] if cut else row
-
-
-def _plain(value: float) -> int | float:
-    return int(value) if float(value).is_integer() else float(value)

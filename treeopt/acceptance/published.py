@@ -9,11 +9,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, Final, NamedTuple
 
 from treeopt.acceptance.loading import load_profile
 from treeopt.acceptance.position import MeanLength, PositionSurvival
-from treeopt.acceptance.profile import RankProfile
+from treeopt.acceptance.profile import RankFile, RankProfile
 from treeopt.files.shipped import locate, shipped_names
 
 # Chat questions, answered greedily, are what most pairs were measured on: the first choice where a pair has several.
@@ -26,6 +27,28 @@ class Pair(NamedTuple):
 
     name: str
     exact: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedFile(RankFile):
+    """A published profile, and what can be planned from it."""
+
+    supports: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedProfiles:
+    """Published profiles by name."""
+
+    FORMAT: ClassVar[str] = "treeopt.ranks-list/1"
+    WRITTEN: ClassVar = ("profiles",)
+
+    found: tuple[RankProfile, ...]
+
+    @property
+    def profiles(self) -> tuple[PublishedFile, ...]:
+        """What each one's file holds."""
+        return tuple(PublishedFile(**vars(p.document()), supports=supports(p)) for p in self.found)
 
 
 def published_profiles(*, target: str | None = None, drafter: str | None = None) -> list[RankProfile]:

@@ -16,10 +16,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from treeopt.acceptance.draft_lengths import DraftLengths, recorded_lengths
 from treeopt.acceptance.errors import EvidenceError
 from treeopt.acceptance.paths import PathCounter, PathCounts
 from treeopt.acceptance.profile import Conditions, RankProfile
 from treeopt.acceptance.profile_file import read_conditions
+from treeopt.acceptance.prompt_lookup import drafts_at_times
 from treeopt.acceptance.shard_files import Arrays, ShardFile, trace_format
 from treeopt.acceptance.trace import Trace
 from treeopt.errors import FileFormatError, InputError
@@ -174,6 +176,7 @@ class TraceFiles:
         conditions = self.conditions()
         trace = self.load(confidence=confidence) if keep and all(s.has(*_ROWS) for s in self.shards) else None
         counts, documents = self.count(trace)
+        lengths = self._lengths(trace) if drafts_at_times(conditions.drafter) else None
         return RankProfile(
             name=name,
             evidence=counts,
@@ -182,7 +185,15 @@ class TraceFiles:
             documents=documents,
             trace=trace,
             files=tuple(shard.file.path for shard in self.shards),
+            lengths=lengths,
         )
+
+    def _lengths(self, trace: Trace | None) -> DraftLengths | None:
+        if trace is None or trace.topk_prob is None:
+            if not all(s.has(*_ROWS, _CONFIDENCE) for s in self.shards):
+                return None
+            trace = self.load(confidence=True)
+        return recorded_lengths(trace)
 
     @cached_property
     def sha256(self) -> str:

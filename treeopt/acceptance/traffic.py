@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from treeopt.acceptance.draft_lengths import DraftLengths, mixed_lengths
 from treeopt.acceptance.dynamic_trace import TraceValues
 from treeopt.acceptance.dynamic_tree import (
     DynamicTreeCaps,
@@ -140,6 +141,11 @@ class Traffic:
             return ValuedModel(model, _mixed(parts, [p.weight for p in self.parts]), average)
         limits = DynamicTreeCaps(num_steps=max(model.depth, 1), topk=MAX_TOPK, num_draft_tokens=MAX_NODES)
         return ValuedModel(model, ModelValues.of(model, limits, draft=average), average)
+
+    @property
+    def lengths_of_drafts(self) -> DraftLengths | None:
+        """How long drafts are that are not made in every step; None where all are."""
+        return mixed_lengths([(part.weight, part.profile.lengths) for part in self.parts])
 
     @property
     def all_positions(self) -> PathModel:

@@ -45,7 +45,7 @@ def bench(
     basis: ForecastBasis,
     runs: BenchRuns,
     *,
-    setting: Sequence[tuple[str, Any]] = (),
+    setting: Mapping[str, Any] | None = None,
     advance: Advance | None = None,
 ) -> BenchResult:
     """Run all ways side by side at every batch size, the whole of it `repeats` times, and compare.
@@ -65,7 +65,7 @@ def bench(
         notes += _too_few([one.sample for one in found], batch)
         if not subject.decoding.rule.samples:
             notes += _different_texts(passes[batch][0], own, batch)
-    return BenchResult(setting=tuple(setting), cells=tuple(cells), promises=tuple(promises), notes=tuple(notes))
+    return BenchResult(setting=setting or {}, cells=tuple(cells), promises=tuple(promises), notes=tuple(notes))
 
 
 def _passes(

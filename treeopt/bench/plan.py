@@ -92,25 +92,25 @@ class PlanBench:
         )
         return replace(found, notes=(*found.notes, *self._notes()))
 
-    def _setting(self, subject: DecodingSetup) -> list[tuple[str, Any]]:
+    def _setting(self, subject: DecodingSetup) -> dict[str, Any]:
         plan = self.plan
-        return [
-            ("target", model_name(self.request.target)),
-            ("drafter", self.request.drafter.name),
-            ("rule", plan.verification.rule),
-            ("dtype", str(subject.target.dtype).removeprefix("torch.")),
-            ("device", self.device.label),
-            ("libraries", self.device.libraries),
-            ("clock", self.request.clock),
-            ("prompts", len(subject.prompts)),
-            ("new_tokens", self.request.new_tokens),
-            ("repeats", self.runs.repeats),
-            ("together", self.runs.together),
-            ("ranks", plan.sources.ranks.name),
-            ("hardware", plan.sources.hardware.name),
-            ("model", plan.sources.model.name),
-            ("priced_drafter", plan.sources.drafter.reference),
-        ]
+        return {
+            "target": model_name(self.request.target),
+            "drafter": self.request.drafter.name,
+            "rule": plan.verification.rule,
+            "dtype": str(subject.target.dtype).removeprefix("torch."),
+            "device": self.device.label,
+            "libraries": self.device.libraries,
+            "clock": self.request.clock,
+            "prompts": len(subject.prompts),
+            "new_tokens": self.request.new_tokens,
+            "repeats": self.runs.repeats,
+            "together": self.runs.together,
+            "ranks": plan.sources.ranks.name,
+            "hardware": plan.sources.hardware.name,
+            "model": plan.sources.model.name,
+            "priced_drafter": plan.sources.drafter.reference,
+        }
 
     def _notes(self) -> Iterator[str]:
         hardware, plan, drafter = self.inputs.hardware, self.plan, self.request.drafter

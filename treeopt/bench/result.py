@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from treeopt.arrays import FloatArray
 from treeopt.bench.runs import Method
 from treeopt.bench.sample import RunRedraws, RunSample
 from treeopt.cost.step_cost import StepCost
-from treeopt.planner.compare import Comparison, Verdict
+from treeopt.files.typed import Key
+from treeopt.planner.compare import Standing
 from treeopt.solve.bucket import Option
 from treeopt.solve.price import price
 from treeopt.solve.problem import Point
@@ -60,9 +62,6 @@ def forecast(tree: DraftTree, basis: ForecastBasis, *, batch: int, context: int,
     return Forecast(priced=priced, drawn=drawn, documents=0 if drawn is None else evidence.documents)
 
 
-FORMAT: Final = "treeopt.bench/1"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Residual:
     """Natural logarithms of measured over predicted: tokens/s = E x 1 / step time, so the two parts sum to the whole.
@@ -75,20 +74,50 @@ class Residual:
     total: Estimate
 
 
+class MeasuredStep(NamedTuple):
+    """What was measured; `full_steps` are those in which every request took part."""
+
+    acceptance_length: Estimate
+    step_time_s: Estimate
+    tokens_per_s: Estimate
+    full_steps: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class BenchCell:
     """One way at one batch size; predictions are made at the context that the run had."""
 
+    WRITTEN: ClassVar[tuple[str, ...]] = (
+        *("batch", "context", "ways", "nodes", "depth", "paths", "predicted", "measured"),
+        *("tokens_agree", "log_residual"),
+    )
+
     batch: int
     context: int
     way: Method
-    predicted_tokens: Estimate
     predicted: Option
-    tokens: Estimate
-    step_time_s: Estimate
-    tokens_per_s: Estimate
-    residual: Residual
-    full_steps: int
+    measured: MeasuredStep
+    residual: Annotated[Residual, Key("log_residual")]
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """The names that the tree goes by."""
+        return self.way.names
+
+    @property
+    def nodes(self) -> int:
+        """N, the root included."""
+        return len(self.tree)
+
+    @property
+    def depth(self) -> int:
+        """D, the longest path."""
+        return self.tree.depth
+
+    @property
+    def paths(self) -> DraftTree:
+        """The rank paths, the root left out."""
+        return self.tree
 
     @property
     def tree(self) -> DraftTree:
@@ -101,30 +130,39 @@ class BenchCell:
         found = self.residual.acceptance
         return None if found.low is None or found.high is None else found.low <= 0.0 <= found.high
 
+
+@dataclass(frozen=True, kw_only=True)
+class Gain:
+    """Tokens/s of the plan over those of an alternative, minus 1."""
+
+    WRITTEN: ClassVar[tuple[str, ...]] = ("gain", "verdict")
+
+    gain: Estimate
+
     @property
-    def measured(self) -> Option:
-        """The measured numbers in the form of the predicted ones."""
-        return Option(
-            draft=self.tree,
-            acceptance_length=Estimate(value=self.tokens.value),
-            step_time_s=self.step_time_s.value,
-            tokens_per_s=Estimate.priced(self.tokens_per_s.value),
-        )
+    def verdict(self) -> Standing | None:
+        """None where no interval tells the noise."""
+        return Standing.of(self.gain) if self.gain.has_interval else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Promise:
     """The plan against one alternative at one batch size, as it was predicted and as it was measured."""
 
-    predicted: Comparison
-    measured: Comparison
+    WRITTEN: ClassVar[tuple[str, ...]] = ("batch", "against", "predicted", "measured", "kept")
+
+    batch: int
+    against: str
+    predicted: Gain
+    measured: Gain
 
     @property
     def kept(self) -> bool | None:
         """At least as fast within noise, or not promised to be; None where no interval tells the noise."""
-        if not self.measured.gain.has_interval:
+        if self.measured.verdict is None:
             return None
-        return self.measured.verdict is not Verdict.WORSE or self.predicted.verdict is not Verdict.BETTER
+        promised = Standing.of(self.predicted.gain) is Standing.BETTER
+        return self.measured.verdict is not Standing.WORSE or not promised
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +174,10 @@ class BenchResult:
         notes: what the reader must know.
     """
 
-    setting: tuple[tuple[str, Any], ...]
+    FORMAT: ClassVar[str] = "treeopt.bench/2"
+    WRITTEN: ClassVar[tuple[str, ...]] = ("setting", "kept", "cells", "promises", "notes")
+
+    setting: Mapping[str, Any]
     cells: tuple[BenchCell, ...]
     promises: tuple[Promise, ...]
     notes: tuple[str, ...]
@@ -147,17 +188,6 @@ class BenchResult:
         found = [promise.kept for promise in self.promises]
         return False if False in found else None if None in found else True
 
-    def document(self) -> dict[str, Any]:
-        """The result as the value of its file, keys in their stable order."""
-        return {
-            "format": FORMAT,
-            "setting": dict(self.setting),
-            "kept": self.kept,
-            "cells": [_cell_document(cell) for cell in self.cells],
-            "promises": [_promise_document(promise) for promise in self.promises],
-            "notes": list(self.notes),
-        }
-
 
 def cell(way: Method, expected: Forecast, sample: RunSample, drawn: RunRedraws) -> BenchCell:
     """Put a prediction beside a measurement."""
@@ -166,13 +196,14 @@ def cell(way: Method, expected: Forecast, sample: RunSample, drawn: RunRedraws) 
         batch=sample.batch,
         context=round(sample.context),
         way=way,
-        predicted_tokens=expected.tokens,
-        predicted=expected.priced,
-        tokens=sample.estimate(sample.tokens_per_step, drawn.tokens),
-        step_time_s=sample.estimate(sample.step_time_s, drawn.step_time_s),
-        tokens_per_s=sample.estimate(sample.tokens_per_s, rates),
+        predicted=replace(expected.priced, acceptance_length=expected.tokens),
+        measured=MeasuredStep(
+            acceptance_length=sample.estimate(sample.tokens_per_step, drawn.tokens),
+            step_time_s=sample.estimate(sample.step_time_s, drawn.step_time_s),
+            tokens_per_s=sample.estimate(sample.tokens_per_s, rates),
+            full_steps=sample.full_steps,
+        ),
         residual=_residual(expected, sample, drawn),
-        full_steps=sample.full_steps,
     )
 
 
@@ -181,20 +212,14 @@ def promise(
 ) -> Promise:
     """The plan's cell against another's; the intervals are of tokens/s over theirs, minus 1."""
 
-    def compared(plan: Option, other: Option, interval: Interval | None) -> Comparison:
-        return Comparison(
-            batch=ours.batch,
-            context=ours.context,
-            rival=name,
-            gain=estimate(plan.tokens_per_s.value / other.tokens_per_s.value - 1.0, interval),
-            plan=plan,
-            other=other,
-            unmeasured_nodes=0,
-        )
+    def compared(plan: Estimate, other: Estimate, interval: Interval | None) -> Gain:
+        return Gain(gain=estimate(plan.value / other.value - 1.0, interval))
 
     return Promise(
-        predicted=compared(ours.predicted, theirs.predicted, predicted_gain),
-        measured=compared(ours.measured, theirs.measured, gain),
+        batch=ours.batch,
+        against=name,
+        predicted=compared(ours.predicted.tokens_per_s, theirs.predicted.tokens_per_s, predicted_gain),
+        measured=compared(ours.measured.tokens_per_s, theirs.measured.tokens_per_s, gain),
     )
 
 
@@ -216,46 +241,3 @@ def _residual(expected: Forecast, sample: RunSample, drawn: RunRedraws) -> Resid
         cost=sample.estimate(cost, cost_drawn),
         total=sample.estimate(acceptance + cost, np.log(ratio) + cost_drawn),
     )
-
-
-def _cell_document(found: BenchCell) -> dict[str, Any]:
-    return {
-        "batch": found.batch,
-        "context": found.context,
-        "ways": list(found.way.names),
-        "nodes": len(found.tree),
-        "depth": found.tree.depth,
-        "paths": [list(path) for path in found.tree.paths],
-        "predicted": {
-            "tokens_per_step": vars(found.predicted_tokens),
-            "step_time_s": found.predicted.step_time_s,
-            "tokens_per_s": found.predicted.tokens_per_s.value,
-        },
-        "measured": {
-            "tokens_per_step": vars(found.tokens),
-            "step_time_s": vars(found.step_time_s),
-            "tokens_per_s": vars(found.tokens_per_s),
-            "full_steps": found.full_steps,
-        },
-        "tokens_agree": found.tokens_agree,
-        "log_residual": {
-            "acceptance": vars(found.residual.acceptance),
-            "cost": vars(found.residual.cost),
-            "total": vars(found.residual.total),
-        },
-    }
-
-
-def _promise_document(found: Promise) -> dict[str, Any]:
-    def side(compared: Comparison) -> dict[str, Any]:
-        verdict = compared.verdict.value if compared.gain.has_interval else None
-        return {"gain": vars(compared.gain), "verdict": verdict}
-
-    measured = found.measured
-    return {
-        "batch": measured.batch,
-        "against": measured.rival,
-        "predicted": side(found.predicted),
-        "measured": side(measured),
-        "kept": found.kept,
-    }

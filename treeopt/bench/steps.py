@@ -27,7 +27,7 @@ def steps_csv(cells: Sequence[BenchCell]) -> str:
     for cell in cells:
         tree = cell.tree
         paths = json.dumps([list(path) for path in tree.paths], separators=(",", ":"))
-        measured = f"{cell.step_time_s.value * 1e3:.6g}", f"{cell.tokens.value:.6g}"
+        measured = f"{cell.measured.step_time_s.value * 1e3:.6g}", f"{cell.measured.acceptance_length.value:.6g}"
         writer.writerow((cell.batch, cell.way.name, len(tree), tree.depth, paths, cell.context, *measured))
     return text.getvalue()
 

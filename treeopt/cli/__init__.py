@@ -8,67 +8,83 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
-import typer
+import click
 
-from treeopt.cli import (
-    bench,
-    check,
-    compare,
-    explain,
-    export,
-    import_,
-    measure,
-    profile,
-    ranks,
-    replay,
-    search,
-    show,
-    verify,
-)
+from treeopt.cli.command import Commands, LazyCommand, run
 from treeopt.errors import TreeoptError
 from treeopt.files.opening import remembering_inputs
 from treeopt.version import VERSION
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
 
-app = typer.Typer(
-    name="treeopt",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+
+def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        click.echo(f"treeopt {VERSION}")
+        context.exit()
+
+
+def _completion(context: click.Context, _: click.Parameter, shell: str | None) -> None:
+    """Print what a shell reads to complete commands, options and shipped names."""
+    if shell is None:
+        return
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    if found is not None:
+        click.echo(found(app, {}, "treeopt", "_TREEOPT_COMPLETE").source())
+    context.exit()
+
+
+def _root(**_: Any) -> None:
+    pass
+
+
+app = Commands(
+    "treeopt",
+    {
+        "search": LazyCommand("treeopt.cli.search:search", "The best draft for each batch size, or that none pays."),
+        "show": LazyCommand(
+            "treeopt.cli.show:show", "A tree drawn: its nodes with f(v), positions, what each attends to."
+        ),
+        "compare": LazyCommand("treeopt.cli.compare:compare", "Better, tie or worse than what runs today."),
+        "explain": LazyCommand(
+            "treeopt.cli.explain:explain", "Each node's gain and price, and what would flip the answer."
+        ),
+        "replay": LazyCommand("treeopt.cli.replay:replay", "Tokens per step that a decoder gets on a trace."),
+        "report": LazyCommand("treeopt.cli.report:report", "A plan as one page to look at and to show."),
+        "export": LazyCommand(
+            "treeopt.cli.export:export", "A plan as an engine reads it, what is lost, how to start it."
+        ),
+        "import": LazyCommand("treeopt.cli.import_:import_", "An engine's file back to trees."),
+        "verify": LazyCommand("treeopt.cli.verify:verify", "Every tree checked path by path against plain decoding."),
+        "check": LazyCommand("treeopt.cli.check:check", "Whether a running plan still accepts what it promised."),
+        "bench": LazyCommand("treeopt.cli.bench:bench", "Plain, the best chain and the plan decoded on this device."),
+        "measure": LazyCommand("treeopt.cli.measure:measure", "Your own server: step times by (batch, K), acceptance."),
+        "ranks": LazyCommand("treeopt.cli.ranks:group", "Rank profiles: collect, import, show, merge."),
+        "profile": LazyCommand(
+            "treeopt.cli.profile:group", "Hardware profiles: time this device, or fit measured times."
+        ),
+    },
+    params=[
+        click.Option(
+            ["--version"], is_flag=True, callback=_version, is_eager=True, expose_value=False, help="Print the version."
+        ),
+        click.Option(
+            ["--completion"],
+            type=click.Choice(["bash", "zsh", "fish"]),
+            callback=_completion,
+            is_eager=True,
+            expose_value=False,
+            help='Print what completes commands and names: eval "$(treeopt --completion bash)".',
+        ),
+        click.Option(["--debug"], is_flag=True, help="Show where an error comes from."),
+    ],
+    callback=_root,
     help="Which draft tree should each batch size verify, and does speculation pay there at all?",
 )
-app.command("search")(search.search)
-app.command("show")(show.show)
-app.command("compare")(compare.compare)
-app.command("explain")(explain.explain)
-app.command("replay")(replay.replay)
-app.command("export")(export.export)
-app.command("import")(import_.import_)
-app.command("verify")(verify.verify)
-app.command("check")(check.check)
-app.command("bench")(bench.bench)
-app.command("measure")(measure.measure)
-app.add_typer(ranks.app, name="ranks")
-app.add_typer(profile.app, name="profile")
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"treeopt {VERSION}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
-    debug: bool = typer.Option(False, "--debug", help="Show where an error comes from."),
-) -> None:
-    pass
 
 
 def main() -> None:
@@ -76,7 +92,7 @@ def main() -> None:
     _open_streams()
     try:
         with remembering_inputs():
-            app()
+            run(app)
     except Exception as error:
         if "--debug" in sys.argv[1:2]:
             raise
@@ -118,6 +134,6 @@ def _of_system(error: OSError) -> tuple[str, str]:
 
 
 def _fail(message: str, hint: str) -> NoReturn:
-    typer.echo(f"error: {message}", err=True)
-    typer.echo(f"hint: {hint}", err=True)
+    click.echo(f"error: {message}", err=True)
+    click.echo(f"hint: {hint}", err=True)
     sys.exit(1)

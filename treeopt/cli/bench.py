@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-import typer
-
+from treeopt.cli.command import CliOption
 from treeopt.cli.options import Json, Out, PlanRanks, TargetModel, parse_batches
 
 _RESULT: Final = "bench result"
@@ -15,37 +14,33 @@ _STEPS: Final = "file of step times"
 
 def bench(
     target: TargetModel,
-    draft: Annotated[str, typer.Option(help="ngram[:N], ngram:vllm:1-3, early-exit:K, or a model as for --target.")],
-    plan: Annotated[Path, typer.Option(help="The plan to run.", metavar="PLAN")],
-    batches: Annotated[
-        str | None, typer.Option(help="Batch sizes: 1,2,4; the plan's largest per bucket.", show_default=False)
-    ] = None,
-    prompts: Annotated[
-        Path | None, typer.Option(help="JSONL, as for `ranks collect`; 16 built-in texts.", show_default=False)
-    ] = None,
-    new_tokens: Annotated[int, typer.Option(min=4, help="The longest continuation of a prompt.")] = 64,
-    repeats: Annotated[int, typer.Option(min=1, help="How often all of it is run.")] = 1,
+    draft: Annotated[
+        str, CliOption(help="ngram[:N], ngram:ENGINE:LOW-HIGH, early-exit:K, or a model as for --target.")
+    ],
+    plan: Annotated[Path, CliOption(help="The plan to run.", metavar="PLAN")],
+    batches: Annotated[str | None, CliOption(help="Batch sizes: 1,2,4; the plan's largest per bucket.")] = None,
+    prompts: Annotated[Path | None, CliOption(help="JSONL, as for `ranks collect`; 16 built-in texts.")] = None,
+    new_tokens: Annotated[int, CliOption(min=4, help="The longest continuation of a prompt.")] = 64,
+    repeats: Annotated[int, CliOption(min=1, help="How often all of it is run.")] = 1,
     together: Annotated[
-        bool, typer.Option("--together", help="Run all batch sizes side by side: steadier, in the memory of all.")
+        bool, CliOption("--together", help="Run all batch sizes side by side: steadier, in the memory of all.")
     ] = False,
     rivals: Annotated[
         list[str] | None,
-        typer.Option("--with", metavar="RIVAL", help="Run this too: chain:K, a tree, a path list.", show_default=False),
+        CliOption("--with", metavar="RIVAL", help="Run this too: chain:K, a tree, a path list."),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    dtype: Annotated[str, typer.Option(help="auto (the plan's), float32, bfloat16 or float16.")] = "auto",
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="With --device cpu: torch's threads.", show_default=False)
-    ] = None,
+    device: Annotated[str, CliOption(help="auto, cpu or cuda.")] = "auto",
+    dtype: Annotated[str, CliOption(help="auto (the plan's), float32, bfloat16 or float16.")] = "auto",
+    threads: Annotated[int | None, CliOption(min=1, help="With --device cpu: torch's threads.")] = None,
     clock: Annotated[
-        Literal["wall", "cpu"], typer.Option(help="cpu: seconds that one thread computes, on a shared machine.")
+        Literal["wall", "cpu"], CliOption(help="cpu: seconds that one thread computes, on a shared machine.")
     ] = "wall",
     ranks: PlanRanks = None,
-    seed: Annotated[int, typer.Option(help="Of what is sampled and of the bootstrap.")] = 0,
+    seed: Annotated[int, CliOption(help="Of what is sampled and of the bootstrap.")] = 0,
     out: Out = None,
     steps_out: Annotated[
         Path | None,
-        typer.Option(help="Write the steps as CSV, for `profile fit --steps`.", show_default=False),
+        CliOption(help="Write the steps as CSV, for `profile fit --steps`."),
     ] = None,
     json: Json = False,
 ) -> None:

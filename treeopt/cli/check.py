@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Final
 
-import typer
+import click
 
+from treeopt.cli.command import CliOption
 from treeopt.cli.options import DraftTokens, EvidenceKind, Json, PlanFile, PlanRanks
 
 DRIFT: Final = 3
@@ -16,24 +17,21 @@ def check(
     plan: PlanFile,
     metrics: Annotated[
         list[Path],
-        typer.Option(
+        CliOption(
             "--metrics", metavar="FILE", help="Metrics, a log, a rank profile or a trace; two scrapes are subtracted."
         ),
     ],
-    gate: Annotated[float, typer.Option(help="The smallest change of E that matters, as a share.")] = 0.05,
+    gate: Annotated[float, CliOption(help="The smallest change of E that matters, as a share.")] = 0.05,
     batch: Annotated[
         int | None,
-        typer.Option(help="The batch size of the metrics, where they tell no tree.", show_default=False),
+        CliOption(help="The batch size of the metrics, where they tell no tree."),
     ] = None,
-    context: Annotated[
-        int | None, typer.Option(help="Their context, for a plan with several.", show_default=False)
-    ] = None,
+    context: Annotated[int | None, CliOption(help="Their context, for a plan with several.")] = None,
     deployed: Annotated[
         str | None,
-        typer.Option(
+        CliOption(
             metavar="DRAFTS",
             help="What runs if it is not the plan: chain:K, or the engine's file.",
-            show_default=False,
         ),
     ] = None,
     kind: EvidenceKind = None,
@@ -64,4 +62,4 @@ def check(
     if not json:
         console.notes(report.notes)
     if report.drifted:
-        raise typer.Exit(DRIFT)
+        raise click.exceptions.Exit(DRIFT)

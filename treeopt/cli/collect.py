@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from treeopt.cli.command import CliOption
 from treeopt.cli.options import Json, TargetModel
 
 if TYPE_CHECKING:
@@ -17,32 +16,30 @@ def collect(
     target: TargetModel,
     draft: Annotated[
         str,
-        typer.Option(
-            help="ngram[:N], ngram:vllm:1-3, early-exit:K, mtp, a drafter's folder, or a model as for --target."
+        CliOption(
+            help="ngram[:N], ngram:ENGINE:LOW-HIGH, early-exit:K, mtp, a drafter's folder, or a model as for --target."
         ),
     ],
-    prompts: Annotated[Path, typer.Option(help='JSONL: {"prompt": ...}, {"messages": [...]} or {"token_ids": [...]}.')],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The trace, .npz.")],
-    depth: Annotated[int, typer.Option(help="D, how many tokens ahead the drafter guesses.")] = 6,
-    ranks: Annotated[int, typer.Option(help="Guesses that are told apart.")] = 32,
-    max_new_tokens: Annotated[int, typer.Option(help="The longest continuation of a prompt.")] = 128,
-    temperature: Annotated[float, typer.Option(help="0 for greedy decoding.")] = 0.0,
+    prompts: Annotated[Path, CliOption(help='JSONL: {"prompt": ...}, {"messages": [...]} or {"token_ids": [...]}.')],
+    out: Annotated[Path, CliOption("--out", "-o", help="The trace, .npz.")],
+    depth: Annotated[int, CliOption(help="D, how many tokens ahead the drafter guesses.")] = 6,
+    ranks: Annotated[int, CliOption(help="Guesses that are told apart.")] = 32,
+    max_new_tokens: Annotated[int, CliOption(help="The longest continuation of a prompt.")] = 128,
+    temperature: Annotated[float, CliOption(help="0 for greedy decoding.")] = 0.0,
     rule: Annotated[
         str | None,
-        typer.Option(help="At a temperature: target-sample (default) or recursive-rejection.", show_default=False),
+        CliOption(help="At a temperature: target-sample (default) or recursive-rejection."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of what is sampled.")] = 0,
-    shard: Annotated[str, typer.Option(help="I/N: this process takes every N-th document, from the I-th on.")] = "0/1",
-    documents_per_part: Annotated[int, typer.Option(help="Documents written at a time.")] = 8,
+    seed: Annotated[int, CliOption(help="Of what is sampled.")] = 0,
+    shard: Annotated[str, CliOption(help="I/N: this process takes every N-th document, from the I-th on.")] = "0/1",
+    documents_per_part: Annotated[int, CliOption(help="Documents written at a time.")] = 8,
     ray: Annotated[
         str | None,
-        typer.Option(help="Address of a Ray cluster, auto, or local.", show_default=False, metavar="ADDRESS"),
+        CliOption(help="Address of a Ray cluster, auto, or local.", metavar="ADDRESS"),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="With --ray: actors; one per GPU, or per CPU.", show_default=False, min=1)
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+    workers: Annotated[int | None, CliOption(help="With --ray: actors; one per GPU, or per CPU.", min=1)] = None,
+    device: Annotated[str, CliOption(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    dtype: Annotated[str, CliOption(help="auto, float32, bfloat16 or float16.")] = "auto",
     json: Json = False,
 ) -> None:
     """Run a target and a drafter over prompts and record the rank of every token among the drafter's guesses.

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
-import typer
+import click
 from rich.console import Console, RenderableType
 
 from treeopt.answer import Level, Note
@@ -35,7 +35,7 @@ def report(value: T, json: bool, draw: Callable[[T, int], RenderableType]) -> No
         return
     from treeopt.files.typed import json_text
 
-    typer.echo(json_text(value))
+    click.echo(json_text(value))
 
 
 def width() -> int:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from treeopt.cli.command import CliOption
 from treeopt.cli.options import Json, PlanFile, PlanRanks
 from treeopt.errors import InputError
 
 
 def explain(
     plan: PlanFile,
-    batch: Annotated[int | None, typer.Option(help="Batch size; the plan's own if it has one.", show_default=False)] = (
-        None
-    ),
-    context: Annotated[int | None, typer.Option(help="Committed tokens per request, L.", show_default=False)] = None,
+    batch: Annotated[int | None, CliOption(help="Batch size; the plan's own if it has one.")] = (None),
+    context: Annotated[int | None, CliOption(help="Committed tokens per request, L.")] = None,
     ranks: PlanRanks = None,
     json: Json = False,
 ) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
-from treeopt.cli.options import Json, Out, PlanContext
+from treeopt.cli.command import Argument, CliOption
+from treeopt.cli.options import Json, Out, PlanContext, engines
 
 if TYPE_CHECKING:
     from treeopt.engines.exporting import Export
@@ -16,34 +17,26 @@ if TYPE_CHECKING:
 
 def export(
     plan: Annotated[
-        str, typer.Argument(metavar="PLAN", help="A plan; or a tree, a path list, any engine's file, or chain:K.")
+        str, Argument(metavar="PLAN", help="A plan; or a tree, a path list, any engine's file, or chain:K.")
     ],
     engine: Annotated[
         str | None,
-        typer.Option(
-            help="NAME or NAME==VERSION; an unknown name lists them. [default: the plan's own]", show_default=False
-        ),
+        CliOption(help="NAME or NAME==VERSION; an unknown name lists them. [default: the plan's own]", names=engines),
     ] = None,
-    batch: Annotated[
-        int | None, typer.Option(help="Which bucket, where the engine has one setting.", show_default=False)
-    ] = None,
+    batch: Annotated[int | None, CliOption(help="Which bucket, where the engine has one setting.")] = None,
     context: PlanContext = None,
     allow_off: Annotated[
-        bool, typer.Option("--allow-off", help="Draft nothing where the plan does not speculate.")
+        bool, CliOption("--allow-off", help="Draft nothing where the plan does not speculate.")
     ] = False,
-    max_batch: Annotated[
-        int | None, typer.Option(min=1, help="Largest batch size that runs.", show_default=False)
-    ] = None,
-    method: Annotated[str | None, typer.Option(help="The engine's name for the drafter.", show_default=False)] = None,
-    model: Annotated[str, typer.Option(help="The target, as the engine finds it.")] = "MODEL",
-    draft_model: Annotated[str, typer.Option(help="The drafter, as the engine finds it.")] = "DRAFTER",
-    device: Annotated[str, typer.Option(help="What the engine runs on: cuda or cpu.")] = "cuda",
+    max_batch: Annotated[int | None, CliOption(min=1, help="Largest batch size that runs.")] = None,
+    method: Annotated[str | None, CliOption(help="The engine's name for the drafter.")] = None,
+    model: Annotated[str, CliOption(help="The target, as the engine finds it.")] = "MODEL",
+    draft_model: Annotated[str, CliOption(help="The drafter, as the engine finds it.")] = "DRAFTER",
+    device: Annotated[str, CliOption(help="What the engine runs on: cuda or cpu.")] = "cuda",
     synthetic: Annotated[
-        bool, typer.Option("--synthetic", help="Let the engine accept by the plan's f, whatever is drafted.")
+        bool, CliOption("--synthetic", help="Let the engine accept by the plan's f, whatever is drafted.")
     ] = False,
-    heads: Annotated[
-        int | None, typer.Option(min=1, help="Heads of a Medusa or Hydra model.", show_default=False)
-    ] = None,
+    heads: Annotated[int | None, CliOption(min=1, help="Heads of a Medusa or Hydra model.")] = None,
     out: Out = None,
     json: Json = False,
 ) -> None:
@@ -82,7 +75,7 @@ def export(
     if path is not None:
         write_atomically(path, _whole_lines(result.written.content), what="engine file")
     if json:
-        typer.echo(json_text(result))
+        click.echo(json_text(result))
         return
     if path is None:
         _print(result)
@@ -95,7 +88,7 @@ def _print(result: Export) -> None:
     content = result.written.content
     if isinstance(content, bytes):
         raise InputError("this file is binary", hint=f"add --out {result.written.file_name}")
-    typer.echo(_whole_lines(content), nl=False)
+    click.echo(_whole_lines(content), nl=False)
 
 
 def _whole_lines(content: str | bytes) -> str | bytes:
@@ -126,4 +119,4 @@ def _talk(result: Export, path: Path | None) -> None:
     lines += [f"note: {note}" for note in result.notes]
     lines += [f"known bug: {bug.text} ({bug.reference})" for bug in result.bugs]
     for line in lines:
-        typer.echo(line, err=True)
+        click.echo(line, err=True)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+import click
 
+from treeopt.cli.command import Argument, CliOption
 from treeopt.cli.options import Json, Out
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A path list, growmap, configuration or command line.")],
-    engine: Annotated[
-        str | None, typer.Option(help="NAME or NAME==VERSION; by the file's shape if not given.", show_default=False)
-    ] = None,
+    file: Annotated[Path, Argument(metavar="FILE", help="A path list, growmap, configuration or command line.")],
+    engine: Annotated[str | None, CliOption(help="NAME or NAME==VERSION; by the file's shape if not given.")] = None,
     out: Out = None,
     json: Json = False,
 ) -> None:
@@ -30,9 +29,9 @@ def import_(
     if out is not None:
         write_atomically(out, text, what="tree file")
     if json:
-        typer.echo(json_text(found.schedule))
+        click.echo(json_text(found.schedule))
     elif out is None:
-        typer.echo(text, nl=False)
+        click.echo(text, nl=False)
     drafter = [] if found.drafter is None else [f"drafter: {found.drafter}"]
     console.notes([f"read as {found.engine.title}, {found.format}", *drafter, *found.notes])
     console.wrote(out)

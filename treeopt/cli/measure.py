@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
+import click
 
+from treeopt.cli.command import Argument, CliOption
 from treeopt.cli.options import Json, parse_batches
 from treeopt.errors import InputError
 
@@ -21,31 +22,21 @@ _WHAT: Final = "file of step times"
 
 
 def measure(
-    url: Annotated[
-        str | None, typer.Argument(metavar="URL", help="The server, as http://127.0.0.1:8000.", show_default=False)
-    ] = None,
+    url: Annotated[str | None, Argument(metavar="URL", help="The server, as http://127.0.0.1:8000.")] = None,
     concurrency: Annotated[
-        str, typer.Option("--concurrency", "--batches", help="Requests at once, as 1,2,4,8.")
+        str, CliOption("--concurrency", "--batches", help="Requests at once, as 1,2,4,8.")
     ] = "1,2,4,8",
-    prompts: Annotated[
-        Path | None, typer.Option(help="Your prompts, JSONL; else eight of our own.", show_default=False)
-    ] = None,
-    tokens: Annotated[int, typer.Option(min=32, max=8192, help="Tokens of each completion.")] = 128,
-    budget_s: Annotated[float, typer.Option(min=1.0, help="Seconds for all concurrencies together.")] = 120.0,
-    timeout_s: Annotated[float, typer.Option(min=1.0, help="Seconds without a word before giving up.")] = 60.0,
-    model: Annotated[
-        str | None, typer.Option(help="Which of the server's models; else its first.", show_default=False)
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write the rows here; those in it are kept.", show_default=False)
-    ] = None,
-    ranks_out: Annotated[
-        Path | None, typer.Option(help="Write what was accepted here, as a rank profile.", show_default=False)
-    ] = None,
+    prompts: Annotated[Path | None, CliOption(help="Your prompts, JSONL; else eight of our own.")] = None,
+    tokens: Annotated[int, CliOption(min=32, max=8192, help="Tokens of each completion.")] = 128,
+    budget_s: Annotated[float, CliOption(min=1.0, help="Seconds for all concurrencies together.")] = 120.0,
+    timeout_s: Annotated[float, CliOption(min=1.0, help="Seconds without a word before giving up.")] = 60.0,
+    model: Annotated[str | None, CliOption(help="Which of the server's models; else its first.")] = None,
+    out: Annotated[Path | None, CliOption("--out", "-o", help="Write the rows here; those in it are kept.")] = None,
+    ranks_out: Annotated[Path | None, CliOption(help="Write what was accepted here, as a rank profile.")] = None,
     plan_calibration: Annotated[
-        bool, typer.Option("--plan-calibration", help="Write a schedule to measure instead of measuring.")
+        bool, CliOption("--plan-calibration", help="Write a schedule to measure instead of measuring.")
     ] = False,
-    k: Annotated[int, typer.Option("--k", min=1, max=64, help="Longest draft of --plan-calibration.")] = 4,
+    k: Annotated[int, CliOption("--k", min=1, max=64, help="Longest draft of --plan-calibration.")] = 4,
     json: Json = False,
 ) -> None:
     """Drive an OpenAI-compatible server: step times by (batch, K), and acceptance by position.
@@ -78,10 +69,11 @@ def _measure(task: Any, out: Path | None, ranks_out: Path | None, json: bool) ->
 
     from treeopt.cli import console
     from treeopt.extras import require
-    from treeopt.files.documents import dump_yaml
+    from treeopt.files.typed import yaml_text
     from treeopt.files.writing import check_writable, write_atomically
-    from treeopt.measure.rows import accepted_profile, read_rows, rows_csv
+    from treeopt.measure.rows import ServerSteps, accepted_profile, read_rows, rows_csv
     from treeopt.measure.run import measure as run
+    from treeopt.render.measure import report
 
     require("httpx", extra="measure")
     for path, what in ((out, _WHAT), (ranks_out, "rank profile")):
@@ -111,16 +103,16 @@ def _measure(task: Any, out: Path | None, ranks_out: Path | None, json: bool) ->
 
     try:
         with console.if_interrupted(kept), console.working("measuring"):
-            asyncio.run(run(task, done=done, keep=keep, progress=lambda text: typer.echo(text, err=True)))
+            asyncio.run(run(task, done=done, keep=keep, progress=lambda text: click.echo(text, err=True)))
     except* InputError as failed:
         if new:
-            _report(new, None, json)
+            console.report(ServerSteps(rows=tuple(new)), json, report)
             console.notes([kept()] if out is not None else [])
         raise _first(failed) from None
     profile = accepted_profile(plateaus, name="measured", target=served[0] if served else "")
     if ranks_out is not None and profile is not None:
-        write_atomically(ranks_out, dump_yaml(profile), what="rank profile")
-    _report(rows, profile, json)
+        write_atomically(ranks_out, yaml_text(profile), what="rank profile")
+    console.report(ServerSteps(rows=tuple(rows), ranks=profile), json, report)
     console.notes(_next(rows, task, out, ranks_out if profile is not None else None))
 
 
@@ -130,20 +122,6 @@ def _first(failed: BaseExceptionGroup[InputError]) -> InputError:
         error = error.exceptions[0]
     assert isinstance(error, InputError)
     return error
-
-
-def _report(rows: Sequence[StepRow], profile: dict[str, Any] | None, json: bool) -> None:
-    from dataclasses import asdict
-
-    from treeopt.cli import console
-
-    if json:
-        document = {"format": "treeopt.measure/1", "rows": [asdict(r) for r in rows], "ranks": profile}
-        typer.echo(json_format.dumps(document, indent=2))
-        return
-    from treeopt.render.measure import measured_table
-
-    console.result(measured_table(rows))
 
 
 def _next(rows: Sequence[StepRow], task: Any, out: Path | None, ranks_out: Path | None) -> list[str]:
@@ -175,7 +153,7 @@ def _plan(batches: tuple[int, ...], k: int, out: Path | None, json: bool) -> Non
     schedule = json_format.dumps(calibration_schedule(batches, k_max=k))
     if out is not None:
         write_atomically(out, schedule + "\n", what="schedule")
-    typer.echo(schedule)
+    click.echo(schedule)
     if not json:
         asked = ",".join(map(str, batches))
         console.notes(

@@ -6,11 +6,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
-from treeopt.cli.fit import fit
+from treeopt.cli.command import CliOption, Commands, LazyCommand, command
 from treeopt.cli.options import Drafter, Json, Model, command_line
-from treeopt.cli.table import table
 from treeopt.planner.names import Names
 
 if TYPE_CHECKING:
@@ -18,40 +17,26 @@ if TYPE_CHECKING:
     from treeopt.profile.session import Schedule
 
 FAILED = 3  # exit code
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-app.command("table")(table)
-app.command("fit")(fit)
 
 
-@app.callback(invoke_without_command=True)
 def profile(
-    context: typer.Context,
+    context: click.Context,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Write the profile here, its curves beside it as .npz.", show_default=False),
+        CliOption("--out", "-o", help="Write the profile here, its curves beside it as .npz."),
     ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="cpu or cuda; the GPU where there is one.", show_default=False)
-    ] = None,
+    device: Annotated[str | None, CliOption(help="cpu or cuda; the GPU where there is one.")] = None,
     model: Model = Names.model,
     drafter: Drafter = Names.drafter,
-    tp: Annotated[int, typer.Option(min=1, help="Time one GPU's part of so many.")] = 1,
-    dtype: Annotated[
-        str | None, typer.Option(help="bf16, fp16, fp32 or fp8; bf16 on a GPU, fp32 on a processor.", show_default=False)
-    ] = None,
-    max_tokens: Annotated[int, typer.Option(min=8, help="The largest B x N to time.")] = 512,
-    max_context: Annotated[int, typer.Option(min=512, help="The longest context to time.")] = 8192,
-    rows: Annotated[
-        Path | None, typer.Option(metavar="FILE.jsonl", help="Timing rows; beside --out.", show_default=False)
-    ] = None,
-    budget_s: Annotated[
-        float | None, typer.Option(min=1, help="Stop timing after so many seconds.", show_default=False)
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="With --device cpu: torch's threads.", show_default=False)
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count points and time; only the ceilings run.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 0,
+    tp: Annotated[int, CliOption(min=1, help="Time one GPU's part of so many.")] = 1,
+    dtype: Annotated[str | None, CliOption(help="bf16, fp16, fp32 or fp8; bf16 on a GPU, fp32 on a processor.")] = None,
+    max_tokens: Annotated[int, CliOption(min=8, help="The largest B x N to time.")] = 512,
+    max_context: Annotated[int, CliOption(min=512, help="The longest context to time.")] = 8192,
+    rows: Annotated[Path | None, CliOption(metavar="FILE.jsonl", help="Timing rows; beside --out.")] = None,
+    budget_s: Annotated[float | None, CliOption(min=1, help="Stop timing after so many seconds.")] = None,
+    threads: Annotated[int | None, CliOption(min=1, help="With --device cpu: torch's threads.")] = None,
+    dry_run: Annotated[bool, CliOption("--dry-run", help="Count points and time; only the ceilings run.")] = False,
+    seed: Annotated[int, CliOption(help="Of the random inputs.")] = 0,
     json: Json = False,
 ) -> None:
     """Hardware profiles: time this device's kernels, or fit measured times.
@@ -62,7 +47,7 @@ def profile(
     if context.invoked_subcommand is not None:
         return
     if out is None and not dry_run:
-        raise typer.BadParameter("give --out FILE, or a command", param_hint="--out")
+        raise click.BadParameter("give --out FILE, or a command", param_hint="--out")
     out = Path("profile.yaml") if out is None else out  # a dry run writes nothing
     from treeopt.cli import console
     from treeopt.cost import load_model, parse_drafter
@@ -95,6 +80,20 @@ def profile(
             return
         _time(bench, schedule, budget_s)
         _finish(bench, out, json)
+
+
+_alone = command(profile)
+group = Commands(
+    "profile",
+    {
+        "table": LazyCommand("treeopt.cli.table:table", "Step times as the table that an engine plans its drafts by."),
+        "fit": LazyCommand("treeopt.cli.fit:fit", "Measured kernel times or served step times to a profile."),
+    },
+    help=_alone.help,
+    params=_alone.params,
+    callback=_alone.callback,
+    invoke_without_command=True,
+)
 
 
 def _check(out: Path, rows: Path, model: Path) -> None:
@@ -155,7 +154,7 @@ def _finish(bench: KernelBench, out: Path, json: bool) -> None:
         console.notes(
             [f"{len(failures)} points failed; without its line in {bench.rows.failed} a point is tried again"]
         )
-        raise typer.Exit(FAILED)
+        raise click.exceptions.Exit(FAILED)
 
 
 def _dry_run(bench: KernelBench, schedule: Schedule, json: bool) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-import typer
+import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -58,11 +58,11 @@ class _Lines:
             self._last, self._said = now, True
             left_s = (self._total - self._share) * (now - self._start) / max(self._share, 1e-9)
             done_word, things = self._words
-            typer.echo(f"{done_word} {self._count} of {self._of} {things}, about {left_s:.0f} s left", err=True)
+            click.echo(f"{done_word} {self._count} of {self._of} {things}, about {left_s:.0f} s left", err=True)
 
     def finish(self) -> None:
         """The last line, if there was any."""
         if self._said:
             done_word, things = self._words
             took_s = time.monotonic() - self._start
-            typer.echo(f"{done_word} {self._count} of {self._of} {things} in {took_s:.0f} s", err=True)
+            click.echo(f"{done_word} {self._count} of {self._of} {things} in {took_s:.0f} s", err=True)

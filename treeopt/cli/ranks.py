@@ -2,126 +2,97 @@
 
 from __future__ import annotations
 
-import json as json_format
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from treeopt.cli.collect import collect
+from treeopt.cli.command import Argument, CliOption, Commands, LazyCommand
 from treeopt.cli.options import Drafted, DraftTokens, EvidenceKind, Json, Out
-from treeopt.cli.record import HOW, record
 
 if TYPE_CHECKING:
     from treeopt.acceptance.importers import Imported
     from treeopt.acceptance.profile import RankProfile
     from treeopt.draft_family import Draft
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Rank profiles: collect, import, show, merge.")
 
-
-@app.command("import")
 def import_(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="Files of one kind, - for standard input; two scrapes are subtracted."),
+        Argument(metavar="FILE...", help="Files of one kind, - for standard input; two scrapes are subtracted."),
     ],
     kind: EvidenceKind = None,
     draft_tokens: DraftTokens = None,
     drafted: Drafted = None,
-    source: Annotated[
-        str | None, typer.Option(help="Which source to write, where a file holds several.", show_default=False)
-    ] = None,
+    source: Annotated[str | None, CliOption(help="Which source to write, where a file holds several.")] = None,
     out: Out = None,
     json: Json = False,
 ) -> None:
     """Turn an engine's metrics, logs or tables into a rank profile, and say what it supports."""
     from treeopt.acceptance.importers import read_evidence
-    from treeopt.acceptance.profile_file import profile_document
     from treeopt.cli import console
-    from treeopt.files.documents import dump_yaml
+    from treeopt.files.typed import yaml_text
     from treeopt.files.writing import write_atomically
+    from treeopt.render.ranks import imported_report
 
     with console.working("reading"):
         imported = read_evidence(files, kind, draft_tokens, drafted=_drafted(drafted))
     if out is not None:
         chosen = _chosen(imported, source)
-        write_atomically(out, dump_yaml(profile_document(chosen)), what="rank profile")
-    if json:
-        typer.echo(json_format.dumps(_imported_document(imported), indent=2))
-    else:
-        from treeopt.render.ranks import imported_report
-
-        console.result(imported_report(imported))
+        write_atomically(out, yaml_text(chosen), what="rank profile")
+    console.report(imported, json, imported_report)
     console.notes(imported.warnings)
     console.wrote(out)
 
 
-@app.command("list")
 def list_(
-    target: Annotated[str | None, typer.Option(help="Only pairs whose target's name holds this.")] = None,
-    drafter: Annotated[str | None, typer.Option(help="Only pairs with this kind of drafter.")] = None,
+    target: Annotated[str | None, CliOption(help="Only pairs whose target's name holds this.")] = None,
+    drafter: Annotated[str | None, CliOption(help="Only pairs with this kind of drafter.")] = None,
     json: Json = False,
 ) -> None:
     """List the published profiles of real pairs that --ranks takes by name."""
-    from treeopt.acceptance.profile_file import profile_document
-    from treeopt.acceptance.published import published_profiles, supports
+    from treeopt.acceptance.published import PublishedProfiles, published_profiles
     from treeopt.cli import console
-
-    found = published_profiles(target=target, drafter=drafter)
-    if json:
-        rows = [{**profile_document(p), "supports": supports(p)} for p in found]
-        typer.echo(json_format.dumps({"format": "treeopt.ranks-list/1", "profiles": rows}, indent=2))
-        return
     from treeopt.render.ranks import published_report
 
-    console.result(published_report(found))
-    if not found:
+    listed = PublishedProfiles(found=tuple(published_profiles(target=target, drafter=drafter)))
+    console.report(listed, json, published_report)
+    if not json and not listed.found:
         console.notes(["no published pair is like that: `treeopt ranks list` alone shows all"])
 
 
-@app.command("show")
 def show(
-    profile: Annotated[str, typer.Argument(metavar="PROFILE", help="A shipped name, a profile or a trace.")],
+    profile: Annotated[str, Argument(metavar="PROFILE", help="A shipped name, a profile or a trace.")],
     json: Json = False,
 ) -> None:
     """Show what was measured: the evidence, its conditions, the rates by depth and rank."""
     from treeopt.acceptance.loading import load_profile
-    from treeopt.acceptance.profile_file import profile_document
     from treeopt.cli import console
     from treeopt.files.shipped import locate
+    from treeopt.render.ranks import rank_report
 
     with console.working("reading"):
         loaded = load_profile(locate("ranks", profile).path)
-    if json:
-        typer.echo(json_format.dumps(profile_document(loaded), indent=2))
-        return
-    from treeopt.render.ranks import rank_report
-
-    console.result(rank_report(loaded))
+    console.report(loaded, json, rank_report)
 
 
-@app.command("merge")
 def merge(
-    profiles: Annotated[list[str], typer.Argument(metavar="PROFILE...", help="Profiles of the same thing.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Write the merged profile here.")],
-    name: Annotated[str, typer.Option(help="Its name.")] = "merged",
-    force: Annotated[bool, typer.Option("--force", help="Merge although conditions differ.")] = False,
+    profiles: Annotated[list[str], Argument(metavar="PROFILE...", help="Profiles of the same thing.")],
+    out: Annotated[Path, CliOption("--out", "-o", help="Write the merged profile here.")],
+    name: Annotated[str, CliOption(help="Its name.")] = "merged",
+    force: Annotated[bool, CliOption("--force", help="Merge although conditions differ.")] = False,
 ) -> None:
     """Add the counts of profiles that were measured under the same conditions."""
     from treeopt.acceptance.loading import load_profile
     from treeopt.acceptance.merge import merge as run
-    from treeopt.acceptance.profile_file import profile_document
     from treeopt.cli import console
-    from treeopt.files.documents import dump_yaml
     from treeopt.files.shipped import locate
+    from treeopt.files.typed import yaml_text
     from treeopt.files.writing import write_atomically
     from treeopt.render.ranks import rank_report
 
     with console.working("reading"):
         merged = run([load_profile(locate("ranks", p).path) for p in profiles], name=name, force=force)
-    write_atomically(out, dump_yaml(profile_document(merged)), what="rank profile")
-    console.result(rank_report(merged))
+    write_atomically(out, yaml_text(merged), what="rank profile")
+    console.report(merged, False, rank_report)
     if merged.kind == "paths" and merged.documents:
         console.notes(
             ["counts keep no documents: to keep intervals and draft starts, put traces into one folder instead"]
@@ -129,10 +100,20 @@ def merge(
     console.wrote(out)
 
 
-app.command("collect")(collect)
-app.command(
-    "record", help="Show how to record ranks inside a serving engine.", epilog="\b\n" + HOW.replace("\n\n", "\n\n\b\n")
-)(record)
+group = Commands(
+    "ranks",
+    {
+        "import": LazyCommand("treeopt.cli.ranks:import_", "An engine's metrics, logs or tables to a rank profile."),
+        "list": LazyCommand("treeopt.cli.ranks:list_", "The published profiles that --ranks takes by name."),
+        "show": LazyCommand(
+            "treeopt.cli.ranks:show", "What was measured: evidence, conditions, rates by depth and rank."
+        ),
+        "merge": LazyCommand("treeopt.cli.ranks:merge", "Counts of profiles of the same thing, added."),
+        "collect": LazyCommand("treeopt.cli.collect:collect", "Run a target and a drafter and record a trace."),
+        "record": LazyCommand("treeopt.cli.record:command_", "How to record ranks inside a serving engine."),
+    },
+    help="Rank profiles: collect, import, show, merge.",
+)
 
 
 def _drafted(text: str | None) -> Draft | None:
@@ -156,25 +137,3 @@ def _chosen(imported: Imported, name: str | None) -> RankProfile:
     if name is not None and name not in names:
         raise UnknownNameError("source", name, names)
     return imported.profiles[0 if name is None else names.index(name)]
-
-
-def _imported_document(imported: Imported) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    from treeopt.acceptance.profile_file import profile_document
-
-    return {
-        "format": "treeopt.import/1",
-        "kind": imported.kind,
-        "sources": [
-            {
-                "profile": profile_document(source.profile),
-                "supports": source.supports,
-                "counts": asdict(source.tally),
-                "known_sums": [asdict(s) for s in source.known_sums],
-            }
-            for source in imported.sources
-        ],
-        "unplanned": [asdict(u) for u in imported.unplanned],
-        "warnings": list(imported.warnings),
-    }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-import typer
+import click
+
+from treeopt.cli.command import command
 
 HOW: Final = """\
 vLLM, V1 runner (draft models, EAGLE, EAGLE-3, MTP, DFlash; n-gram and suffix
@@ -27,4 +29,7 @@ be written is dropped; serving goes on."""
 
 def record() -> None:
     """Show how ranks are recorded inside a serving engine."""
-    typer.echo(HOW)
+    click.echo(HOW)
+
+
+command_ = command(record, epilog="\b\n" + HOW.replace("\n\n", "\n\n\b\n"))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from treeopt.cli.command import Argument, CliOption
 from treeopt.cli.options import Json, PlanBatch, PlanContext
 
 _DYNAMIC = (
@@ -16,14 +15,14 @@ _DYNAMIC = (
 
 
 def replay(
-    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan, a tree file or a path list.")],
-    trace: Annotated[Path, typer.Option(help="A trace: NPZ, Parquet, JSONL or a folder of shards.")],
+    plan: Annotated[Path, Argument(metavar="PLAN", help="A plan, a tree file or a path list.")],
+    trace: Annotated[Path, CliOption(help="A trace: NPZ, Parquet, JSONL or a folder of shards.")],
     batch: PlanBatch = None,
     context: PlanContext = None,
     dynamic: Annotated[
-        bool, typer.Option("--dynamic", help="Also judge a tree chosen in every step by the drafter's confidence.")
+        bool, CliOption("--dynamic", help="Also judge a tree chosen in every step by the drafter's confidence.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
+    seed: Annotated[int, CliOption(help="Seed of the bootstrap.")] = 0,
     json: Json = False,
 ) -> None:
     """Decode a trace with each tree: tokens per step with a 95 % interval, beside the plan's prediction."""

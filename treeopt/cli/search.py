@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
-import typer
+import click
 
+from treeopt.cli.command import CliOption
 from treeopt.cli.options import (
     DRAFTERS,
     Dtype,
@@ -16,8 +18,10 @@ from treeopt.cli.options import (
     PlanOut,
     Tp,
     command_line,
+    engines,
     parse_batches,
     parse_captures,
+    shipped,
 )
 from treeopt.errors import InputError
 from treeopt.planner.names import Names
@@ -25,147 +29,149 @@ from treeopt.solve.problem import DEFAULT_CONTEXT
 
 
 def search(
-    batch: Annotated[int | None, typer.Option("--batch", help="One batch size.", show_default=False)] = None,
-    batches: Annotated[
-        str | None, typer.Option("--batches", help="Batch sizes: 1,2,4,8 or 1-256.", show_default=False)
-    ] = None,
+    batch: Annotated[int | None, CliOption("--batch", help="One batch size.")] = None,
+    batches: Annotated[str | None, CliOption("--batches", help="Batch sizes: 1,2,4,8 or 1-256.")] = None,
     ranks: Annotated[
         str | None,
-        typer.Option(
+        CliOption(
             help="Rank profile or trace: a shipped name, a file, or a folder of shards. "
             "[default: what is published of --model and --drafter, else a demonstration]",
-            show_default=False,
+            names=shipped("ranks"),
         ),
     ] = None,
     hardware: Hardware = Names.hardware,
     model: Model = Names.model,
     drafter: Annotated[
         str | None,
-        typer.Option(
+        CliOption(
             help=f"{DRAFTERS} [default: {Names.drafter}, or what --engine runs]",
-            show_default=False,
         ),
     ] = None,
     context: Annotated[
         int | None,
-        typer.Option(help=f"Committed tokens per request, L. [default: {DEFAULT_CONTEXT}]", show_default=False),
+        CliOption(help=f"Committed tokens per request, L. [default: {DEFAULT_CONTEXT}]"),
     ] = None,
     contexts: Annotated[
         str | None,
-        typer.Option("--contexts", help="Several contexts, each with its own buckets: 1024,8192.", show_default=False),
+        CliOption("--contexts", help="Several contexts, each with its own buckets: 1024,8192."),
     ] = None,
-    objective: Annotated[str, typer.Option(help="throughput, or length (largest E within the budget).")] = "throughput",
+    objective: Annotated[str, CliOption(help="throughput, or length (largest E within the budget).")] = "throughput",
     budget: Annotated[
         float | None,
-        typer.Option(help="Cap on batch x nodes; for length the default is the hardware's ridge.", show_default=False),
+        CliOption(help="Cap on batch x nodes; for length the default is the hardware's ridge."),
     ] = None,
     max_tpot_ms: Annotated[
         float | None,
-        typer.Option(help="Cap on a request's mean time per token, in milliseconds.", show_default=False),
+        CliOption(help="Cap on a request's mean time per token, in milliseconds."),
     ] = None,
     max_p99_tpot_ms: Annotated[
         float | None,
-        typer.Option(help="Cap on the time per token that 99 % of requests stay within.", show_default=False),
+        CliOption(help="Cap on the time per token that 99 % of requests stay within."),
     ] = None,
-    output_tokens: Annotated[int, typer.Option(help="Tokens per request that the 99 % are counted over.")] = 256,
-    max_nodes: Annotated[int, typer.Option(help="Cap on nodes per tree, root included.")] = 64,
-    max_depth: Annotated[int | None, typer.Option(help="Cap on the depth.", show_default=False)] = None,
-    max_children: Annotated[int | None, typer.Option(help="Cap on children per node.", show_default=False)] = None,
-    max_ranks: Annotated[int | None, typer.Option(help="Guesses the drafter lists.", show_default=False)] = None,
-    max_trees: Annotated[
-        int | None, typer.Option(help="Cap on buckets, each with its own captured graph.", show_default=False)
-    ] = None,
+    output_tokens: Annotated[int, CliOption(help="Tokens per request that the 99 % are counted over.")] = 256,
+    max_nodes: Annotated[int, CliOption(help="Cap on nodes per tree, root included.")] = 64,
+    max_depth: Annotated[int | None, CliOption(help="Cap on the depth.")] = None,
+    max_children: Annotated[int | None, CliOption(help="Cap on children per node.")] = None,
+    max_ranks: Annotated[int | None, CliOption(help="Guesses the drafter lists.")] = None,
+    max_trees: Annotated[int | None, CliOption(help="Cap on buckets, each with its own captured graph.")] = None,
     sharing_loss: Annotated[
         float | None,
-        typer.Option(
+        CliOption(
             help="Share of tokens/s that a batch size may lose so that fewer ranges change. [default: what acceptance "
             "and price cannot tell, 2 % at most]",
-            show_default=False,
         ),
     ] = None,
-    only_listed: Annotated[
-        bool, typer.Option("--only-listed", help="Ask no batch sizes between those listed.")
-    ] = False,
+    only_listed: Annotated[bool, CliOption("--only-listed", help="Ask no batch sizes between those listed.")] = False,
+    traffic: Annotated[
+        str | None,
+        CliOption(
+            metavar="WEIGHTS",
+            help="How often so many requests run: 1=0.1,8=0.3,32=0.6, a CSV running,weight, or a server's log or "
+            "/metrics. An engine with one setting gets what gives most tokens/s over these.",
+        ),
+    ] = None,
     dtype: Dtype = Names.dtype,
     tp: Tp = Names.tp,
     kv_dtype: KvDtype = None,
     capture_sizes: Annotated[
         str | None,
-        typer.Option(
-            metavar="TOKENS,...", help="Tokens per step that graphs are captured for: 1,2,4,8.", show_default=False
-        ),
+        CliOption(metavar="TOKENS,...", help="Tokens per step that graphs are captured for: 1,2,4,8."),
     ] = None,
     capture_limit: Annotated[
         int | None,
-        typer.Option(metavar="TOKENS", help="Largest captured step; longer ones run eagerly.", show_default=False),
+        CliOption(metavar="TOKENS", help="Largest captured step; longer ones run eagerly."),
     ] = None,
-    expert_skew: Annotated[
-        float | None, typer.Option(help="How skewed routing is: 0 balanced, 1.2 heavily.", show_default=False)
-    ] = None,
+    expert_skew: Annotated[float | None, CliOption(help="How skewed routing is: 0 balanced, 1.2 heavily.")] = None,
     expert_correlation: Annotated[
         float | None,
-        typer.Option(help="Share of its experts that a token takes over from the one before it.", show_default=False),
+        CliOption(help="Share of its experts that a token takes over from the one before it."),
     ] = None,
     mix: Annotated[
         str | None,
-        typer.Option(help="Several rank profiles by their share of drafts: a.npz=0.3,b.npz=0.7.", show_default=False),
+        CliOption(help="Several rank profiles by their share of drafts: a.npz=0.3,b.npz=0.7."),
     ] = None,
     holdout: Annotated[
         float | None,
-        typer.Option(help="Share of the documents to keep out of the search and judge by.", show_default=False),
+        CliOption(help="Share of the documents to keep out of the search and judge by."),
     ] = None,
     temperature: Annotated[
         float | None,
-        typer.Option(help="Temperature that will be served, where the ranks may be of another.", show_default=False),
+        CliOption(help="Temperature that will be served, where the ranks may be of another."),
     ] = None,
     rule: Annotated[
         str | None,
-        typer.Option(
-            help="Acceptance rule that will be served, where the ranks may be of another.", show_default=False
-        ),
+        CliOption(help="Acceptance rule that will be served, where the ranks may be of another."),
     ] = None,
     cost: Annotated[
         str | None,
-        typer.Option(
+        CliOption(
             metavar="FILE",
             help="Step times in place of the kernel model: SGLang's or vLLM's table, or served rows.",
-            show_default=False,
         ),
     ] = None,
     engine: Annotated[
         str | None,
-        typer.Option(
+        CliOption(
             metavar="NAME[==VERSION]",
             help="Search only what this engine can load, and tell what that costs.",
-            show_default=False,
+            names=engines,
         ),
     ] = None,
     allow_off: Annotated[
-        bool, typer.Option("--allow-off", help="With --engine: draft nothing where that is faster.")
+        bool, CliOption("--allow-off", help="With --engine: draft nothing where that is faster.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of the bootstrap behind the intervals.")] = 0,
+    seed: Annotated[int, CliOption(help="Seed of the bootstrap behind the intervals.")] = 0,
     out: PlanOut = None,
+    page: Annotated[
+        Path | None,
+        CliOption("--report", metavar="FILE", help="Write the plan as a page to look at (extra report)."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Find the best draft tree for each batch size, or that none pays.
 
     A batch size in --batches answers for the sizes between the one before it and itself, and so do --contexts.
     """
-    if (batch is None) == (batches is None):
-        raise typer.BadParameter("give either --batch N or --batches LIST", param_hint="--batch")
+    asked = (batch is not None) + (batches is not None)
+    if asked > 1 or (asked == 0 and traffic is None):
+        raise click.BadParameter("give either --batch N or --batches LIST", param_hint="--batch")
     if context is not None and contexts is not None:
-        raise typer.BadParameter("give either --context L or --contexts LIST", param_hint="--context")
+        raise click.BadParameter("give either --context L or --contexts LIST", param_hint="--context")
     if mix is not None and (ranks is not None or "=" not in mix):
-        raise typer.BadParameter("give A=0.3,B=0.7, in place of --ranks", param_hint="--mix")
+        raise click.BadParameter("give A=0.3,B=0.7, in place of --ranks", param_hint="--mix")
     if allow_off and engine is None:
-        raise typer.BadParameter("without --engine drafting nothing is always allowed", param_hint="--allow-off")
+        raise click.BadParameter("without --engine drafting nothing is always allowed", param_hint="--allow-off")
     from treeopt.cli import console
     from treeopt.planner.search import search as run
     from treeopt.render.search import report
 
+    if page is not None:
+        from treeopt.cli.report import ready_to_write, write_page
+
+        ready_to_write(page)
     with console.working("searching"):
         plan = run(
-            parse_batches(batches) if batches is not None else batch or 0,
+            parse_batches(batches) if batches is not None else () if batch is None else batch,
             ranks=mix or ranks,
             hardware=hardware,
             model=model,
@@ -186,6 +192,7 @@ def search(
             max_trees=max_trees,
             sharing_loss=sharing_loss,
             only_listed=only_listed,
+            traffic=traffic,
             holdout=holdout,
             seed=seed,
             command=command_line(),
@@ -203,7 +210,9 @@ def search(
         plan.save(out)
     console.report(plan, json, report)
     console.notes(plan.notes)
-    console.wrote(out)
+    if page is not None:
+        write_page(plan, page)
+    console.wrote(out, page)
 
 
 def _contexts(text: str | None) -> tuple[int, ...]:

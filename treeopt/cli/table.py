@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
+import click
 
+from treeopt.cli.command import CliOption
 from treeopt.cli.options import Context, Drafter, Dtype, Hardware, Model, Tp, parse_batches, refuse_given
 from treeopt.planner.names import Names
 from treeopt.solve.problem import DEFAULT_CONTEXT
@@ -19,17 +20,13 @@ _OF_MODELS: Final = ("hardware", "model", "drafter", "dtype", "tp")
 
 
 def table(
-    ctx: typer.Context,
-    engine: Annotated[str, typer.Option(help="Whose table: vllm, sglang, or sglang-additive.")],
-    batches: Annotated[str, typer.Option(help="Batch sizes: 1,2,4,8 or 1-64.")],
-    draft_tokens: Annotated[str, typer.Option(help="K of the chains: 0,1,3,5 or 0-7; sglang takes one.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Write the table here.")],
-    cost: Annotated[
-        Path | None, typer.Option(help="Take the times from this table instead of a model.", show_default=False)
-    ] = None,
-    ranks: Annotated[
-        str | None, typer.Option(help="Rank profile whose acceptance goes into vLLM's table.", show_default=False)
-    ] = None,
+    ctx: click.Context,
+    engine: Annotated[str, CliOption(help="Whose table: vllm, sglang, or sglang-additive.")],
+    batches: Annotated[str, CliOption(help="Batch sizes: 1,2,4,8 or 1-64.")],
+    draft_tokens: Annotated[str, CliOption(help="K of the chains: 0,1,3,5 or 0-7; sglang takes one.")],
+    out: Annotated[Path, CliOption("--out", "-o", help="Write the table here.")],
+    cost: Annotated[Path | None, CliOption(help="Take the times from this table instead of a model.")] = None,
+    ranks: Annotated[str | None, CliOption(help="Rank profile whose acceptance goes into vLLM's table.")] = None,
     hardware: Hardware = Names.hardware,
     model: Model = Names.model,
     drafter: Drafter = Names.drafter,

@@ -1,6 +1,8 @@
 """What a serving step costs: model shapes, hardware, drafters, kernel times, and the step that they add up to."""
 
-from treeopt.cost.drafter import Drafter, DraftModel, Eagle, Eagle3, Medusa, Mtp, Ngram, parse_drafter
+from treeopt.cost.block_drafters import BlockHead, BlockHeads, ParallelEagle, Pard
+from treeopt.cost.drafter import Drafter, DraftModel, Eagle, Eagle3, Medusa, Mtp, Ngram, Suffix
+from treeopt.cost.drafter_file import named_drafter, parse_drafter
 from treeopt.cost.engine import EngineSteps
 from treeopt.cost.formats import Dtype
 from treeopt.cost.hardware import Hardware, break_even_batch, load_hardware
@@ -14,6 +16,8 @@ from treeopt.cost.step_cost import StepCost
 from treeopt.cost.terms import ExpertVisits, StepTerms, Term, TermError, TermFactor
 
 __all__ = [
+    "BlockHead",
+    "BlockHeads",
     "DraftModel",
     "Drafter",
     "Dtype",
@@ -31,14 +35,18 @@ __all__ = [
     "ModelStep",
     "Mtp",
     "Ngram",
+    "ParallelEagle",
+    "Pard",
     "SlidingWindow",
     "StepCost",
     "StepTerms",
+    "Suffix",
     "Term",
     "TermError",
     "TermFactor",
     "break_even_batch",
     "load_hardware",
     "load_model",
+    "named_drafter",
     "parse_drafter",
 ]

@@ -5,22 +5,14 @@ Heads are published in 16 bit whatever the target is quantised to; an MTP layer 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
+from treeopt.cost.block_drafters import DRAFT_VOCAB, BlockHeads, ParallelEagle, Pard, as_model, dense, in_16_bit
 from treeopt.cost.drafting import Drafting, Free, Heads, Passes
-from treeopt.cost.formats import Dtype, WeightFormats
 from treeopt.cost.forward_pass import ForwardPass
 from treeopt.cost.kernels.gemm import Gemm
 from treeopt.cost.model import ModelShape
-from treeopt.errors import InputError, UnknownNameError
-
-# The reduced vocabulary of the published heads (SpecForge, the EAGLE authors').
-DRAFT_VOCAB: Final = 32_000
-
-_MODEL_PREFIX: Final = "model:"
-_HEAD_PREFIX: Final = "eagle3:"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +29,8 @@ class Eagle:
 
     def drafting(self, target: ForwardPass) -> Drafting:
         """Its price beside `target`."""
-        layer = replace(target.network, layers=1, experts=None, window=None, linear=None)
-        return Passes(network=_in_16_bit(target, layer), fusion=_fusion(layer.hidden))
+        layer = dense(target.network, 1)
+        return Passes(network=in_16_bit(target, layer), fusion=_fusion(layer.hidden))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +61,11 @@ class Eagle3:
         """
         vocab = (self.head and self.head.draft_vocab) or DRAFT_VOCAB
         shape = self.head.shard(target.tp) if self.head else target.network
-        layer = replace(shape, layers=1, experts=None, window=None, linear=None, vocab=-(-vocab // target.tp))
+        layer = replace(dense(shape, 1), vocab=-(-vocab // target.tp))
         return Passes(
-            network=replace(_in_16_bit(target, layer), attention_inputs=2 * layer.hidden),
+            network=replace(in_16_bit(target, layer), attention_inputs=2 * layer.hidden),
             entry=(Gemm(layer.hidden, 3 * target.network.hidden),),
+            own_vocab_bytes=layer.lm_head.weights * target.formats.wide.bytes_per_value,
         )
 
 
@@ -102,10 +95,11 @@ class Medusa:
 
     kind: ClassVar[str] = "medusa"
     note: ClassVar[str] = ""
+    heads: int | None = None
 
     def drafting(self, target: ForwardPass) -> Drafting:
         """Its price beside `target`."""
-        return Heads(target=target)
+        return Heads(target=target, heads=self.heads)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,10 +116,9 @@ class DraftModel:
         Raises:
             InputError: a tp that the draft model's heads do not divide by.
         """
-        formats = self.model.formats()
-        if target.formats.wide is Dtype.FP32:
-            formats = WeightFormats(Dtype.FP32, Dtype.FP32)
-        return Passes(network=replace(target, network=self.model.shard(target.tp), formats=formats))
+        network = as_model(target, self.model)
+        embeddings = network.network.embedding_parameters * network.formats.wide.bytes_per_value
+        return Passes(network=network, own_vocab_bytes=embeddings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,42 +133,24 @@ class Ngram:
         return Free()
 
 
-Drafter = Eagle | Eagle3 | Mtp | Medusa | DraftModel | Ngram
+@dataclass(frozen=True, kw_only=True)
+class Suffix:
+    """Suffix decoding: guesses from suffix trees of earlier texts on the CPU, as many as match.
 
-
-def parse_drafter(text: str, *, load_model: Callable[[str], ModelShape]) -> Drafter:
-    """The drafter that `eagle`, `eagle3`, `eagle3:CONFIG`, `medusa`, `mtp`, `ngram` or `model:NAME` means.
-
-    Args:
-        text: what the user wrote.
-        load_model: turns the NAME of `model:NAME`, or the config.json of an EAGLE-3 head, into a model.
-
-    Raises:
-        UnknownNameError: any other text; the hint lists the kinds.
-        InputError: `model:` or `eagle3:` without a name, or whatever `load_model` raises.
+    Source: arXiv 2411.04975; vLLM's method `suffix`.
     """
-    if text.startswith(_MODEL_PREFIX):
-        name = text.removeprefix(_MODEL_PREFIX)
-        if not name:
-            raise InputError(
-                "the drafter 'model:' names no model", hint="write model:NAME, for example model:qwen3-0.6b"
-            )
-        return DraftModel(model=load_model(name))
-    if text.startswith(_HEAD_PREFIX):
-        name = text.removeprefix(_HEAD_PREFIX)
-        if not name:
-            raise InputError("the drafter 'eagle3:' names no file", hint="write eagle3:CONFIG_JSON, or eagle3 alone")
-        return Eagle3(head=load_model(name))
-    drafters: tuple[Drafter, ...] = (Eagle(), Eagle3(), Medusa(), Mtp(), Ngram())
-    for drafter in drafters:
-        if drafter.kind == text:
-            return drafter
-    raise UnknownNameError("drafter", text, [*(d.kind for d in drafters), "eagle3:CONFIG_JSON", "model:NAME"])
+
+    kind: ClassVar[str] = "suffix"
+    note: ClassVar[str] = "suffix trees are searched on the CPU, which has no price here"
+
+    def drafting(self, target: ForwardPass) -> Drafting:
+        """Its price beside `target`: none on the GPU."""
+        return Free()
 
 
-def _in_16_bit(target: ForwardPass, layer: ModelShape) -> ForwardPass:
-    wide = target.formats.wide
-    return replace(target, network=layer, formats=WeightFormats(wide, wide))
+OnePass = BlockHeads | ParallelEagle | Pard
+"""Drafters whose pass is as wide as the engine was started with."""
+Drafter = Eagle | Eagle3 | Mtp | Medusa | DraftModel | Ngram | Suffix | OnePass
 
 
 def _fusion(hidden: int) -> tuple[Gemm, ...]:
@@ -192,4 +167,6 @@ PRICED_AS: Final[dict[str, str]] = {
     "eagle": "eagle",
     "eagle3": "eagle3",
     "mtp": "mtp",
+    "dflash": "dflash",
+    "peagle": "peagle",
 }

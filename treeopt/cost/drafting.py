@@ -15,6 +15,7 @@ from treeopt.cost.forward_pass import ForwardPass
 from treeopt.cost.kernels.family import Family
 from treeopt.cost.kernels.gemm import Gemm
 
+_MEDUSA_HEADS: Final = 5  # of the published ones
 # Tables reach to the next multiple: a tree of one node more is in the same table.
 _BLOCK: Final = 64
 # Drafted keys beyond the prefix at which a pass's attention is priced; between two it is a straight line, as it is in
@@ -30,6 +31,20 @@ class Drafting(Protocol):
 
     def passes(self, depth: IntArray) -> IntArray:
         """`[...]` passes that the engine starts for a tree of `depth`."""
+
+    def idle_s(self, batch: IntArray, context: IntArray) -> FloatArray:
+        """`[...]` seconds of a step that drafts nothing: what keeps the drafter's cache at the verified tokens."""
+
+    @property
+    def deepest(self) -> int | None:
+        """The most tokens that it guesses one behind the other; None without a limit."""
+
+    @property
+    def weight_bytes(self) -> float:
+        """Memory of its own weights on one GPU; what it shares with the target is not counted again."""
+
+    def cache_bytes(self, context: int) -> float:
+        """Its KV cache of one request of `context` tokens on one GPU."""
 
     @property
     def families(self) -> tuple[Family, ...]:
@@ -64,6 +79,8 @@ class Passes:
     network: ForwardPass
     fusion: tuple[Gemm, ...] = ()
     entry: tuple[Gemm, ...] = ()
+    own_vocab_bytes: float = 0.0
+    deepest: int | None = None
 
     def time_s(self, batch: IntArray, depth: IntArray, widths: IntArray, context: IntArray) -> FloatArray:
         """`[...]` seconds of all passes."""
@@ -79,6 +96,23 @@ class Passes:
     def passes(self, depth: IntArray) -> IntArray:
         """One per depth."""
         return depth
+
+    def idle_s(self, batch: IntArray, context: IntArray) -> FloatArray:
+        """`[...]` one pass over the step's tokens without logits, as vLLM runs it to fill the drafter's cache."""
+        tokens = batch.astype(np.float64)
+        attention_s = self.network.attention_s(tokens, np.ones(()), context.astype(np.float64) + 1.0)
+        entry_s = self.network.gemms_s(tokens, self.entry, self.network.formats.layers)
+        return self._body_s(tokens) + self.network.experts_s(tokens) + entry_s + attention_s
+
+    @property
+    def weight_bytes(self) -> float:
+        """The layers, the fusion, and embedding and LM head where they are its own."""
+        own = sum(gemm.weights for gemm in (*self.fusion, *self.entry))
+        return self.network.layer_bytes + own * self.network.formats.layers.bytes_per_value + self.own_vocab_bytes
+
+    def cache_bytes(self, context: int) -> float:
+        """That of its layers."""
+        return self.network.cache_bytes(context)
 
     @property
     def families(self) -> tuple[Family, ...]:
@@ -148,6 +182,27 @@ class Heads:
     """
 
     target: ForwardPass
+    heads: int | None = None
+
+    @property
+    def deepest(self) -> int | None:
+        """One head guesses one token; None where their number is not known."""
+        return self.heads
+
+    @property
+    def weight_bytes(self) -> float:
+        """Every head's block and LM head."""
+        hidden = self.target.network.hidden
+        weights = hidden * hidden + self.target.network.lm_head.weights
+        return (self.heads or _MEDUSA_HEADS) * weights * self.target.formats.wide.bytes_per_value
+
+    def cache_bytes(self, context: int) -> float:
+        """None."""
+        return 0.0
+
+    def idle_s(self, batch: IntArray, context: IntArray) -> FloatArray:
+        """Nothing: heads read the last state alone."""
+        return np.zeros(())
 
     def time_s(self, batch: IntArray, depth: IntArray, widths: IntArray, context: IntArray) -> FloatArray:
         """`[...]` seconds of `depth` heads."""
@@ -171,6 +226,17 @@ class Heads:
 @dataclass(frozen=True, kw_only=True)
 class Free:
     """Guesses that cost the GPU nothing."""
+
+    deepest: int | None = None
+    weight_bytes: float = 0.0
+
+    def cache_bytes(self, context: int) -> float:
+        """None."""
+        return 0.0
+
+    def idle_s(self, batch: IntArray, context: IntArray) -> FloatArray:
+        """Nothing."""
+        return np.zeros(())
 
     def time_s(self, batch: IntArray, depth: IntArray, widths: IntArray, context: IntArray) -> FloatArray:
         """Zero."""

@@ -158,9 +158,21 @@ class EngineSteps:
             nodes: `[...]` tokens N that each verifies; 1 is plain decoding.
             passes: `[...]` passes of the drafter.
         """
-        tokens = batch * nodes
-        drafted = (self.speculative_step_s + self.speculative_request_s * batch) * (nodes > 1)
-        taken = self.step_s + drafted + self.draft_pass_s * passes
+        drafts = nodes > 1
+        beyond_s = self.tokens_s(batch * nodes, looked_up=batch * drafts, drafted=drafts)
+        return np.asarray(beyond_s + self.draft_pass_s * passes, dtype=np.float64)
+
+    def tokens_s(
+        self, tokens: npt.NDArray[Any], *, looked_up: npt.NDArray[np.int64] | int, drafted: npt.NDArray[np.bool_]
+    ) -> FloatArray:
+        """`[...]` seconds beyond the kernels of a step that verifies `tokens`, passes of the drafter not counted.
+
+        Args:
+            tokens: `[...]` tokens of all requests.
+            looked_up: `[...]` requests that the drafter was asked for.
+            drafted: `[...]` whether it gave anything.
+        """
+        taken = self.step_s + self.speculative_step_s * drafted + self.speculative_request_s * looked_up
         if self.largest_captured is not None:
             taken = taken + self.eager_s * (tokens > self.largest_captured)
         return np.asarray(taken + self.verified_token_s * tokens, dtype=np.float64)

@@ -144,6 +144,23 @@ class ForwardPass:
         return self.times.stream_s(2 * self.kv_dtype.bytes_per_value * requests * moved * values)
 
     @property
+    def layer_bytes(self) -> float:
+        """Memory of the layers' weights, routed experts included, without embedding and LM head."""
+        net, formats = self.network, self.formats
+        wider = (self.attention_inputs or net.hidden) - net.hidden
+        into = net.attention_layers * wider * net.attention.projections(net.hidden)[0].outputs
+        layers = (net.layer_parameters + into) * formats.layers.bytes_per_value
+        return layers + net.expert_parameters * formats.experts.bytes_per_value
+
+    def cache_bytes(self, context: int) -> float:
+        """KV cache and states of one request; layers with a window keep that much."""
+        net = self.network
+        windowed, window = (net.window.layers, net.window.tokens) if net.window else (0, 0)
+        tokens = (net.attention_layers - windowed) * context + windowed * min(context, window)
+        states = net.linear.layers * net.linear.state_bytes if net.linear else 0.0
+        return self.kv_dtype.bytes_per_value * net.attention.kv_values * tokens + states
+
+    @property
     def families(self) -> tuple[Family, ...]:
         """The kinds of kernels that a pass runs."""
         experts = (Family.EXPERTS,) if self.network.experts else ()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Final
 
 import numpy as np
 
+from treeopt.acceptance.draft_lengths import DraftLengths
 from treeopt.arrays import Axis, FloatArray, IntArray
 from treeopt.cost.drafter import Drafter
 from treeopt.cost.drafting import Drafting
@@ -20,6 +21,7 @@ from treeopt.cost.kernels.experts import MOST_CORRELATION, MOST_SKEW
 from treeopt.cost.kernels.family import Family
 from treeopt.cost.kernels.times import KernelTimes
 from treeopt.cost.model import ModelShape
+from treeopt.cost.part_drafts import mean_engine_s, mean_target_s
 from treeopt.cost.step_cost import IntLike
 from treeopt.cost.terms import ExpertVisits, StepTerms, Term, TermError, TermFactor, scaled
 from treeopt.errors import InputError
@@ -28,6 +30,7 @@ Sizes = tuple[int, ...]
 
 # Tables reach to the next multiple: a tree of one node more is in the same table.
 _BLOCK: Final = 64
+_LAW_BLOCK: Final = 8  # each of its sizes has a law of what is verified
 _KEPT: Final = 64
 # How much longer counts as a cliff, beyond what the tokens between account for.
 _LONGER: Final = 0.05
@@ -40,7 +43,8 @@ class ModelStep:
     """`StepCost` from the sizes of the models and the times of their kernels; `ForwardPass` says which kernels count.
 
     The target's kernels run B x N tokens, padded to the engine's next captured size; its attention reads each
-    request's KV once. `factors` scale single terms, to ask what their error would change.
+    request's KV once. `factors` scale single terms, to ask what their error would change. With `lengths` a request
+    drafts in some steps only, and the price is the mean over what steps then verify.
 
     At fixed batch, nodes and context the time never falls as depth or widths grow, with one exception: a chain
     (nodes = depth + 1) needs no compaction, so it can cost less than a shallower tree of as many nodes.
@@ -57,6 +61,7 @@ class ModelStep:
     kv_dtype: str | None = None
     engine: EngineSteps = field(default_factory=EngineSteps)
     factors: tuple[TermFactor, ...] = ()
+    lengths: DraftLengths | None = None
 
     def __post_init__(self) -> None:
         if self.tp < 1:
@@ -86,16 +91,26 @@ class ModelStep:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory that the target's weights take on each GPU; KV cache and drafter come on top."""
-        return self._tables.target.network.weight_bytes(self.dtype)
+        """Memory that the weights of target and drafter take on each GPU; KV caches come on top."""
+        return self._tables.target.network.weight_bytes(self.dtype) + round(self._tables.drafting.weight_bytes)
 
     def kv_bytes(self, context: int) -> int:
-        """KV cache and states of one request per GPU; layers with a window keep that much."""
-        net = self._tables.target.network
-        windowed, window = (net.window.layers, net.window.tokens) if net.window else (0, 0)
-        tokens = (net.attention_layers - windowed) * context + windowed * min(context, window)
-        states = net.linear.layers * net.linear.state_bytes if net.linear else 0.0
-        return round(self.cache_dtype.bytes_per_value * net.attention.kv_values * tokens + states)
+        """KV caches and states of one request per GPU, the drafter's included."""
+        return round(self._tables.target.cache_bytes(context) + self._tables.drafting.cache_bytes(context))
+
+    def largest_batch(self, context: int, memory_bytes: float) -> int:
+        """How many requests of `context` tokens a GPU's memory holds beside the weights; 0 for none."""
+        return max(int((memory_bytes - self.memory_bytes) // max(self.kv_bytes(context), 1)), 0)
+
+    @property
+    def deepest(self) -> int | None:
+        """The most tokens that the drafter guesses one behind the other; None without a limit."""
+        return self._tables.drafting.deepest
+
+    def idle_s(self, *, batch: int, context: int) -> float:
+        """Seconds that the drafter takes in a step that drafts nothing, to keep its cache; plain decoding has none."""
+        B, L = np.array([batch], dtype=np.int64), np.array([context], dtype=np.int64)
+        return float(np.sum(self._tables.drafting.idle_s(B, L)))
 
     def step_time_s(
         self, batch: IntLike, nodes: IntLike, depth: IntLike, widths: IntArray, context: IntLike
@@ -150,7 +165,8 @@ class ModelStep:
         """Sentences on where steps of up to `batch`, `nodes` and `context` leave what was measured or meet a cliff."""
         tokens = int(self.engine.padded(np.array(float(batch * nodes))))
         reaches = self._tables.target.reaches(tokens, requests=batch, queries=nodes, keys=context + nodes)
-        notes = (*self.engine.notes(model=self.model.name, tokens=tokens), self.drafter.note, self.cliff(tokens))
+        of_engine = self.engine.notes(model=self.model.name, tokens=tokens)
+        notes = (*of_engine, self.drafter.note, self._part_drafts(batch, nodes), self.cliff(tokens))
         found = [
             *self._implausible(batch, context),
             *(self.times.beyond(*reach) for reach in reaches),
@@ -158,6 +174,16 @@ class ModelStep:
             *notes,
         ]
         return list(dict.fromkeys(sentence for sentence in found if sentence))
+
+    def _part_drafts(self, batch: int, nodes: int) -> str | None:
+        """What is verified on average where a request drafts in some steps only."""
+        if self.lengths is None or nodes == 1:
+            return None
+        mean = float(self.lengths.verified(nodes) @ np.arange(1, nodes + 1))
+        return (
+            f"the drafter proposes something in {self.lengths.at_least[0]:.0%} of a request's steps: of up to {nodes} "
+            f"tokens a request verifies {mean:.2f} on average; the price is the mean over such steps"
+        )
 
     def _implausible(self, batch: int, context: int) -> Iterator[str]:
         """Sentences on prices that a served step is not expected to have."""
@@ -210,7 +236,12 @@ class ModelStep:
         compaction_s = tables.of_compaction(batches.values, int(D.max(initial=0)))
         # The accepted tokens of a chain already stand where they belong.
         yield Term.COMPACTION, compaction_s[batches.at, D] * (N != D + 1)
-        yield Term.ENGINE, self.engine.time_s(B, N, passes=tables.drafting.passes(D))
+        passes = tables.drafting.passes(D)
+        if self.lengths is None:
+            yield Term.ENGINE, self.engine.time_s(B, N, passes=passes)
+        else:
+            engine_s = tables.of_engine(batches.values, int(N.max(initial=1)))
+            yield Term.ENGINE, engine_s[batches.at, N - 1] + self.engine.draft_pass_s * passes
 
     def _p90(self, term: Term) -> float | None:
         if term is Term.ENGINE:
@@ -231,7 +262,8 @@ class ModelStep:
 
     @property
     def _tables(self) -> _StepTables:
-        return _tables_of(self.model, self.times, self.drafter, self.formats, self.cache_dtype, self.tp, self.engine)
+        priced = (self.model, self.times, self.drafter, self.formats, self.cache_dtype, self.tp)
+        return _tables_of(*priced, self.engine, self.lengths)
 
 
 # The one place where prices are kept: steps that differ in their factors alone share them.
@@ -244,13 +276,14 @@ def _tables_of(
     kv_dtype: Dtype,
     tp: int,
     engine: EngineSteps,
+    lengths: DraftLengths | None,
 ) -> _StepTables:
     target = ForwardPass(network=model.shard(tp), times=times, formats=formats, kv_dtype=kv_dtype, tp=tp)
     try:
         drafting = drafter.drafting(target)
     except InputError as error:
         raise InputError(f"drafter {drafter.kind}: {error}", hint=error.hint) from None
-    return _StepTables(target=target, drafting=drafting, engine=engine)
+    return _StepTables(target=target, drafting=drafting, engine=engine, lengths=lengths)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -260,21 +293,35 @@ class _StepTables:
     target: ForwardPass
     drafting: Drafting
     engine: EngineSteps
+    lengths: DraftLengths | None
 
     def of_target(self, batches: Sizes, nodes: int, contexts: Sizes) -> Mapping[Term, FloatArray]:
         """`[B, N, L]` seconds, or what broadcasts to it, of the terms that the tree's shape does not change.
 
         N is 1, 2, ... `nodes` at least.
         """
-        return self._of_target(batches, -(-nodes // _BLOCK) * _BLOCK, contexts)
+        return self._of_target(batches, self._up_to(nodes), contexts)
 
     def target_s(self, batches: Sizes, nodes: int, contexts: Sizes, factors: tuple[TermFactor, ...]) -> FloatArray:
         """`[B, N, L]` their sum, each term times its factors."""
-        return self._target_s(batches, -(-nodes // _BLOCK) * _BLOCK, contexts, factors)
+        return self._target_s(batches, self._up_to(nodes), contexts, factors)
 
     def of_compaction(self, batches: Sizes, depth: int) -> FloatArray:
         """`[B, D + 1]` seconds to move the KV of 0, 1, ... `depth` accepted tokens at least."""
         return self._of_compaction(batches, -(-(depth + 1) // _BLOCK) * _BLOCK)
+
+    def of_engine(self, batches: Sizes, nodes: int) -> FloatArray:
+        """`[B, N]` mean seconds beyond the kernels where a request drafts in some steps only."""
+        return self._of_engine(batches, self._up_to(nodes))
+
+    def _up_to(self, nodes: int) -> int:
+        block = _BLOCK if self.lengths is None else _LAW_BLOCK
+        return -(-nodes // block) * block
+
+    @cached_property
+    def _of_engine(self) -> Callable[[Sizes, int], FloatArray]:
+        assert self.lengths is not None
+        return lru_cache(maxsize=_KEPT)(partial(mean_engine_s, self.engine, self.lengths))
 
     @cached_property
     def _of_target(self) -> Callable[[Sizes, int, Sizes], Mapping[Term, FloatArray]]:
@@ -295,6 +342,8 @@ class _StepTables:
         return lru_cache(maxsize=_KEPT)(self._price_compaction)
 
     def _price_target(self, batches: Sizes, nodes: int, contexts: Sizes) -> Mapping[Term, FloatArray]:
+        if self.lengths is not None:
+            return mean_target_s(self.target, self.engine, self.lengths, batches, nodes, contexts)
         B, N, L = np.ix_(np.array(batches, dtype=np.float64), np.arange(1.0, nodes + 1), np.array(contexts, np.float64))
         target, T = self.target, Axis.of(B * N)
         tokens = np.array(T.values, dtype=np.float64)

@@ -66,6 +66,10 @@ class TableStep:
         # By tokens alone plain steps are steps that draft.
         return isinstance(self.table, ChainTable) and self._knows_plain(batch)
 
+    def was_timed(self, batch: int, nodes: int, depth: int) -> bool:
+        """Whether a step of just these sizes was measured, rather than lies between measured ones."""
+        return isinstance(self.table, ChainTable) and nodes == depth + 1 and (batch, depth) in self.table.timed
+
     def _reaches(self, batch: int) -> bool:
         if isinstance(self.table, ChainTable):
             return self.table.batches[0] <= batch <= self.table.batches[-1]
@@ -140,11 +144,13 @@ class ChainTable:
     """Seconds by batch size and K, the drafts of a chain: `step_s[i, k]` at `batches[i]`, NaN where K was not measured.
 
     Linear between measured K of 1 and more, and between batch sizes of which both have a time. Not between plain
-    decoding and the first K: a step that drafts starts with a jump, which a line would make look cheap.
+    decoding and the first K: a step that drafts starts with a jump, which a line would make look cheap. `timed` are the
+    (batch, K) that were measured, where that is known.
     """
 
     batches: tuple[int, ...]
     step_s: FloatArray
+    timed: frozenset[tuple[int, int]] = frozenset()
 
     @classmethod
     def from_cells(cls, cells: dict[tuple[int, int], float]) -> ChainTable:
@@ -157,7 +163,7 @@ class ChainTable:
             if ks:
                 times = [cells[batch, K] for K in ks]
                 row[1:] = np.interp(np.arange(1, len(row)), ks, times, left=np.nan, right=np.nan)
-        return cls(batches=tuple(batches), step_s=step_s)
+        return cls(batches=tuple(batches), step_s=step_s, timed=frozenset(cells))
 
     def seconds(self, batch: IntArray, nodes: IntArray, depth: IntArray) -> FloatArray:
         """`[...]` seconds of chains; NaN for trees and beyond the table."""

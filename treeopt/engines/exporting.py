@@ -10,7 +10,7 @@ from treeopt.draft_family import OFF, in_words
 from treeopt.engines.fitting import FittedDrafts, Loss, fit_plan, fit_schedule
 from treeopt.engines.format import Bug, Format, Setup, Written
 from treeopt.engines.registry import EngineAt
-from treeopt.engines.schedule import DraftSchedule
+from treeopt.engines.schedule import BatchSpan, DraftSchedule
 from treeopt.errors import InputError
 from treeopt.plan.plan import Plan
 from treeopt.solve.buckets import batches_in_words
@@ -22,13 +22,6 @@ class RangeDraft(NamedTuple):
 
     batch: BatchSpan
     draft: str
-
-
-class BatchSpan(NamedTuple):
-    """Batch sizes, both ends included."""
-
-    min: int
-    max: int | None
 
 
 class CaptureSizes(NamedTuple):

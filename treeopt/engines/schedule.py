@@ -5,16 +5,72 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, ClassVar, Final, NamedTuple
 
 from treeopt.draft_family import Draft, DynamicTree
 from treeopt.errors import InputError
-from treeopt.files.documents import Document, Field, dump_yaml
-from treeopt.files.typed import Between, Count, check_format, read, tree_at
+from treeopt.files.documents import Document
+from treeopt.files.typed import Between, Count, check_format, read, yaml_text
 from treeopt.plan.reading import TREE_FORMAT
 from treeopt.tree import DraftTree
 
 FORMAT: Final = "treeopt.trees/1"
+
+
+class BatchSpan(NamedTuple):
+    """Batch sizes, both ends included; `max` is null where it is without end."""
+
+    min: Count
+    max: Count | None = None
+
+
+class DynamicNumbers(NamedTuple):
+    """A dynamic tree: drafter steps, guesses per node, and nodes, the root counted."""
+
+    steps: Count
+    topk: Count
+    nodes: Annotated[int, Between(2)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreesRange:
+    """What is drafted at a range of batch sizes: the `paths` of a static tree, or a `dynamic` one."""
+
+    SPARSE: ClassVar[bool] = True
+
+    batch: BatchSpan
+    paths: DraftTree | None = None
+    dynamic: DynamicNumbers | None = None
+
+    @classmethod
+    def of(cls, batch: BatchSpan, draft: Draft) -> TreesRange:
+        """From a draft."""
+        if isinstance(draft, DynamicTree):
+            return cls(batch=batch, dynamic=DynamicNumbers(*draft))
+        return cls(batch=batch, paths=draft)
+
+    @property
+    def draft(self) -> Draft | None:
+        """None where the file says none."""
+        return self.paths if self.dynamic is None else DynamicTree(*self.dynamic)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreesFile:
+    """Drafts by batch size: ranges that follow each other from batch 1 on."""
+
+    FORMAT: ClassVar[str] = FORMAT
+
+    ranges: tuple[TreesRange, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeFile:
+    """One static tree for all batch sizes."""
+
+    FORMAT: ClassVar[str] = TREE_FORMAT
+
+    paths: DraftTree
 
 
 class ScheduleStep(NamedTuple):
@@ -100,16 +156,17 @@ class DraftSchedule:
             yield BatchRange(step.batch_min, after.batch_min - 1, step.draft)
         yield BatchRange(self.steps[-1].batch_min, self.covers, self.steps[-1].draft)
 
-    def document(self) -> dict[str, Any]:
-        """The value of its file: a bare tree where one static tree is all there is."""
+    def document(self) -> TreeFile | TreesFile:
+        """What its file holds: a bare tree where one static tree is all there is."""
         if isinstance(self.only, DraftTree):
-            return {"format": TREE_FORMAT, "paths": [list(p) for p in self.only.paths]}
-        ranges = [{"batch": {"min": r.batch_min, "max": r.batch_max}, **_draft_value(r.draft)} for r in self.ranges()]
-        return {"format": FORMAT, "ranges": ranges}
+            return TreeFile(paths=self.only)
+        return TreesFile(
+            ranges=tuple(TreesRange.of(BatchSpan(r.batch_min, r.batch_max), r.draft) for r in self.ranges())
+        )
 
     def yaml(self) -> str:
         """The file."""
-        return dump_yaml(self.document())
+        return yaml_text(self)
 
 
 def parse_schedule(document: Document) -> DraftSchedule:
@@ -120,38 +177,20 @@ def parse_schedule(document: Document) -> DraftSchedule:
     """
     root = document.root
     check_format(root, FORMAT, what="list of trees by batch size")
-    root.only("format", "ranges")
-    steps: list[ScheduleStep] = []
+    ranges, fields = read(TreesFile, root).ranges, root.get("ranges").items()
     end: int | None = 0
-    for field in root.get("ranges").items():
-        field.only("batch", "paths", "dynamic")
-        batch, low = field.get("batch"), field.get("batch").get("min").integer(low=1)
+    steps: list[ScheduleStep] = []
+    for field, found in zip(fields, ranges, strict=True):
+        batch, (low, high) = field.get("batch"), found.batch
         if end is None or low != end + 1:
             where = "goes on without end" if end is None else f"ends at {end}"
             raise batch.error(f"what comes before {where}", hint="ranges follow each other from batch 1 without gaps")
-        end = None if (top := batch.get("max", None)).value is None else top.integer(low=low)
-        steps.append(ScheduleStep(low, _parse_draft(field)))
+        if high is not None:
+            batch.get("max").integer(low=low)
+        if found.draft is None:
+            raise field.error("'paths' is missing", hint="add `paths:` or `dynamic:`")
+        end = high
+        steps.append(ScheduleStep(low, found.draft))
     if not steps:
         raise root.get("ranges").error("there is no range", hint="list at least one")
     return DraftSchedule(steps=tuple(steps), covers=end)
-
-
-def _draft_value(draft: Draft) -> dict[str, Any]:
-    if isinstance(draft, DynamicTree):
-        return {"dynamic": {"steps": draft.num_steps, "topk": draft.topk, "nodes": draft.num_draft_tokens}}
-    return {"paths": [list(p) for p in draft.paths]}
-
-
-class _DynamicFields(NamedTuple):
-    """A dynamic tree as `treeopt.trees/1` names its numbers."""
-
-    steps: Count
-    topk: Count
-    nodes: Annotated[int, Between(2)]
-
-
-def _parse_draft(field: Field) -> Draft:
-    dynamic = field.get("dynamic", None)
-    if dynamic.value is None:
-        return tree_at(field.get("paths"))
-    return DynamicTree(*read(_DynamicFields, dynamic))

@@ -2,7 +2,8 @@
 
 A record is a dataclass or a NamedTuple. Its keys are its fields, or what its `WRITTEN` lists in the order of the file:
 fields and properties that follow from them. A property is written for the reader; read back it must agree with what
-the fields give, so that no file contradicts itself. `FORMAT` is the value of a document's first key, `format`.
+the fields give, so that no file contradicts itself. `FORMAT` is the value of a document's first key, `format`; a record
+that is `SPARSE` leaves out what has its default, one that is `EXACT` has floats to the last digit.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from treeopt.tree import DraftTree
 T = TypeVar("T")
 # Files hold six digits: what follows from several rounded numbers is off by a few units of the sixth.
 ROUNDING: Final = 2e-5
+_ALL_DIGITS: Final = 17  # a float's
 
 
 class Between(NamedTuple):
@@ -69,35 +71,39 @@ def read(kind: type[T], field: Field, *, within: Between = _ANY) -> T:
     return value
 
 
-def write(value: Any) -> Any:
-    """The value of a file: records as mappings, floats to six digits, arrays and trees as lists."""
+def write(value: Any, *, digits: int = 6) -> Any:
+    """The value of a file: records as mappings, floats to so many digits, arrays and trees as lists."""
     if isinstance(value, bool | int | str | None):
         return value.value if isinstance(value, enum.Enum) else value
     if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
+        return float(f"{value:.{digits}g}") if math.isfinite(value) else None
     if isinstance(value, DraftTree):
         return [list(path) for path in value.paths]
     if isinstance(value, np.ndarray | np.generic):
-        return write(value.tolist())
+        return write(value.tolist(), digits=digits)
     if isinstance(value, Mapping):
-        return {str(key): write(v) for key, v in value.items()}
-    if hasattr(value, "document") and not hasattr(type(value), "WRITTEN"):  # it writes itself
-        return write(value.document())
+        return {str(key): write(v, digits=digits) for key, v in value.items()}
+    if hasattr(value, "document") and not hasattr(type(value), "WRITTEN"):  # it has another type for its file
+        return write(value.document(), digits=digits)
     if dataclasses.is_dataclass(value) or hasattr(value, "_fields"):
-        kind = type(value)
+        kind: Any = type(value)
         head = {"format": kind.FORMAT} if hasattr(kind, "FORMAT") else {}
-        return head | _written(value, layout_of(kind))
-    return [write(v) for v in value]
+        return head | _written(value, layout_of(kind), _ALL_DIGITS if getattr(kind, "EXACT", False) else digits)
+    return [write(v, digits=digits) for v in value]
 
 
-def _written(value: Any, layout: Iterable[str | Group]) -> dict[str, Any]:
+def _written(value: Any, layout: Iterable[str | Group], digits: int) -> dict[str, Any]:
     kind: Any = type(value)
+    sparse = getattr(kind, "SPARSE", False)
     found = dict[str, Any]()
     for key in layout:
         if isinstance(key, Group):
-            found[key.name] = _written(value, key.keys)
-        else:
-            found[key] = write(getattr(value, key if hasattr(value, key) else fields_of(kind)[key].attribute))
+            found[key.name] = _written(value, key.keys, digits)
+            continue
+        attribute = key if hasattr(value, key) else fields_of(kind)[key].attribute
+        given = getattr(value, attribute)
+        if not (sparse and fields_of(kind)[key].optional and given == getattr(kind, attribute)):
+            found[key] = write(given, digits=digits)
     return found
 
 

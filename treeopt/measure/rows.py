@@ -8,10 +8,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from treeopt.acceptance.position import PositionSurvival
+from treeopt.acceptance.profile import Conditions, RankProfile
 from treeopt.errors import FileFormatError, InputError
 from treeopt.files.documents import read_text
 from treeopt.measure.plateau import Plateau
@@ -101,8 +103,18 @@ def _draft_length(plateaus: Sequence[Plateau]) -> int:
     return round(mean) if abs(mean - round(mean)) <= _WHOLE else math.ceil(mean)
 
 
-def accepted_profile(plateaus: Iterable[Plateau], *, name: str, target: str) -> dict[str, Any] | None:
-    """What was accepted at the most frequent draft length, as a `treeopt.ranks/1` document; None without drafts."""
+@dataclass(frozen=True, kw_only=True)
+class ServerSteps:
+    """The steps of a server, and what it accepted; None where it drafted nothing."""
+
+    FORMAT: ClassVar[str] = "treeopt.measure/1"
+
+    rows: tuple[StepRow, ...]
+    ranks: RankProfile | None = None
+
+
+def accepted_profile(plateaus: Iterable[Plateau], *, name: str, target: str) -> RankProfile | None:
+    """What was accepted at the most frequent draft length; None without drafts."""
     by_length: dict[int, list[Plateau]] = {}
     for plateau in plateaus:
         by_length.setdefault(_draft_length([plateau]), []).append(plateau)
@@ -110,15 +122,15 @@ def accepted_profile(plateaus: Iterable[Plateau], *, name: str, target: str) -> 
     if not by_length:
         return None
     K, found = max(by_length.items(), key=lambda item: sum(p.steady.drafts or 0.0 for p in item[1]))
-    accepted = [sum(p.steady.by_position[i] for p in found) for i in range(K)]
-    return {
-        "format": "treeopt.ranks/1",
-        "name": name,
-        "evidence": "position",
-        "drafts": round(sum(p.steady.drafts or 0.0 for p in found)),
-        "accepted": [round(a) for a in accepted],
-        "conditions": {"target": target, "temperature": 0, "rule": "greedy", "sampling": "draft-starts"},
-    }
+    drafts = round(sum(p.steady.drafts or 0.0 for p in found))
+    counted = [round(sum(p.steady.by_position[i] for p in found)) for i in range(K)]
+    accepted = np.minimum.accumulate([float(drafts), *counted])[1:]  # a scrape may fall between two of its counters
+    return RankProfile(
+        name=name,
+        evidence=PositionSurvival.from_counts(drafts=drafts, accepted=accepted),
+        conditions=Conditions(target=target, temperature=0, rule="greedy", sampling="draft-starts"),
+        sha256="",
+    )
 
 
 def read_rows(path: Path) -> list[StepRow]:

@@ -105,10 +105,14 @@ class CostSource(Source):
 
 @dataclass(frozen=True, kw_only=True)
 class DrafterSource:
-    """The drafter, as `--drafter` names its kind; `file` is the draft model's or the head's."""
+    """The drafter, as `--drafter` names its kind; `file` is the draft model's or the head's.
+
+    `num_speculative_tokens` is how many tokens the engine is started to guess per pass, of a drafter of blocks.
+    """
 
     kind: str
     file: str | None = None
+    num_speculative_tokens: Count | None = None
 
     @property
     def reference(self) -> str:

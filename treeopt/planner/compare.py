@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from math import isfinite
@@ -29,12 +30,20 @@ from treeopt.solve.report import estimate
 from treeopt.tree import DraftTree
 
 
-class Verdict(StrEnum):
+class Standing(StrEnum):
     """How the plan does against an alternative."""
 
     BETTER = "better"
     TIE = "tie"
     WORSE = "worse"
+
+    @classmethod
+    def of(cls, gain: Estimate) -> Standing:
+        """From a gain in tokens/s: +0.4 % is a tie, +2 % [-1 %, +5 %] too, +2 % [+1 %, +3 %] is better."""
+        unclear = gain.low is not None and gain.high is not None and gain.low <= 0.0 <= gain.high
+        if abs(gain.value) <= TIE or unclear:
+            return cls.TIE
+        return cls.BETTER if gain.value > 0.0 else cls.WORSE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,13 +114,9 @@ class Comparison:
     unmeasured_nodes: Whole
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Standing:
         """A tie within 0.5 %, or where the documents cannot tell the two apart."""
-        low, high = self.gain.low, self.gain.high
-        unclear = low is not None and high is not None and low <= 0.0 <= high
-        if abs(self.gain.value) <= TIE or unclear:
-            return Verdict.TIE
-        return Verdict.BETTER if self.gain.value > 0.0 else Verdict.WORSE
+        return Standing.of(self.gain)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +149,12 @@ def compare(
     others = [rival_of(rival) for rival in rivals]
     inputs = inputs_of(loaded, ranks=ranks, confidence=any(other.is_dynamic for other in others), cost=cost)
     found = [c for other in others for c in compare_with(loaded, other, inputs)]
-    said = [other.assumption(inputs.evidence) for other in others]
+    return Comparisons(comparisons=tuple(found), notes=comparison_notes(found, others, inputs))
+
+
+def comparison_notes(found: Iterable[Comparison], rivals: Iterable[Rival], inputs: Inputs) -> tuple[Note, ...]:
+    """What the reader of comparisons must know of the rivals."""
+    said = [rival.assumption(inputs.evidence) for rival in rivals]
     outside = {c.rival: c.unmeasured_nodes for c in found if c.unmeasured_nodes}
     notes = [
         *filter(None, said),
@@ -153,7 +163,7 @@ def compare(
             for name, count in outside.items()
         ),
     ]
-    return Comparisons(comparisons=tuple(found), notes=tuple(map(Note.note, notes)))
+    return tuple(map(Note.note, notes))
 
 
 def rival_of(rival: str | Plan | DraftTree) -> Rival:

@@ -28,7 +28,19 @@ from treeopt.planner.names import Names
 _ACCEPTING: Final = (TARGET_SAMPLE, INDEPENDENT_REJECTION, RECURSIVE_REJECTION, GREEDY, TYPICAL)
 # Drafters by the acceptance length that is published for them on the same targets, shortest first.
 _GUESSING: Final = ("medusa", "eagle", "eagle3")
-_KINDS: Final = {"eagle3": r"eagle-?_?3", "eagle": r"eagle", "medusa": r"medusa", "mtp": r"\bmtp\b|nextn"}
+_KINDS: Final = {
+    "dflash2": r"dflash-?2",
+    "dflash": r"dflash",
+    "dspark": r"dspark",
+    "jetspec": r"jetspec",
+    "peagle": r"\bp-?eagle",
+    "pard": r"\bpard\b",
+    "suffix": r"\bsuffix\b",
+    "eagle3": r"eagle-?_?3",
+    "eagle": r"eagle",
+    "medusa": r"medusa",
+    "mtp": r"\bmtp\b|nextn",
+}
 _NUMBERS: Final = re.compile(r"\d+")
 _TOO_HIGH: Final = "so the acceptance length here is likely too high"
 _TOO_LOW: Final = "so the acceptance length here is likely too low"

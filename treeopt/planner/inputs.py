@@ -17,8 +17,10 @@ from treeopt.cost import (
     ModelShape,
     ModelStep,
     load_model,
+    named_drafter,
     parse_drafter,
 )
+from treeopt.cost.drafter import Ngram, OnePass, Suffix
 from treeopt.cost.hardware import hardware_document
 from treeopt.cost.kernels.experts import MAX_SKEW
 from treeopt.cost.model_config import name_of
@@ -113,11 +115,12 @@ class Inputs:
             found.append(Note.note(f"model {self.model.name}: {self.model.note}"))
         need = self.kernels.memory_bytes + batch * self.kernels.kv_bytes(context)
         if need > self.hardware.memory_bytes:
-            have = self.hardware.memory_bytes / 1e9
+            have, most = self.hardware.memory_bytes, self.kernels.largest_batch(context, self.hardware.memory_bytes)
             found.append(
                 Note.error(
-                    f"weights and KV of batch {batch} at context {context} need {need / 1e9:,.0f} GB per GPU, "
-                    f"{self.hardware.name} has {have:.0f} GB"
+                    f"weights and KV of batch {batch} at context {context}, the drafter's included, need "
+                    f"{need / 1e9:,.0f} GB per GPU, {self.hardware.name} has {have / 1e9:.0f} GB: "
+                    + (f"{most} requests fit" if most else "not one request fits")
                 )
             )
         if isinstance(self.cost, TableStep):
@@ -139,6 +142,7 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
         raise UnknownNameError("rule", names.rule, RULES)
     if names.temperature is not None and not 0.0 <= names.temperature <= MAX_TEMPERATURE:
         raise InputError(f"temperature {names.temperature:g} is out of range", hint=f"give 0 to {MAX_TEMPERATURE:g}")
+    names = replace(names, drafter=named_drafter(names.drafter))
     hardware_at, model_at = locate("hardware", names.hardware), locate("models", names.model)
     table = _cost_table(names.cost) if isinstance(names.cost, str) else None
     # Read once, so that the hash is of what was used: a pipe has nothing to give a second time.
@@ -152,6 +156,8 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
     else:
         evidence, ranks = load_traffic(names.ranks or "", confidence=confidence)
     drafter = parse_drafter(names.drafter, load_model=lambda name: load_model(locate("models", name).path))
+    if names.masks is not None and isinstance(drafter, OnePass):
+        drafter = drafter.starting_with(names.masks)
     served = served_constants(hardware, drafter.kind)
     engine = replace(hardware, engine_steps=served.steps).engine(names.capture_tokens, names.capture_limit)
     kernels = ModelStep(
@@ -162,6 +168,7 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
         kv_dtype=names.kv_dtype,
         tp=names.tp,
         engine=engine,
+        lengths=evidence.lengths_of_drafts if isinstance(drafter, Ngram | Suffix) else None,
     )
     priced = _priced(table or names.cost, kernels, evidence, names, no_price)
     return Inputs(
@@ -188,7 +195,7 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
                 expert_skew=names.expert_skew,
                 expert_correlation=names.expert_correlation,
             ),
-            drafter=_drafter_source(names.drafter),
+            drafter=replace(_drafter_source(names.drafter), num_speculative_tokens=names.masks),
             cost=priced.source,
         ),
         hardware=hardware,
@@ -311,6 +318,7 @@ def inputs_of(
             hardware=of.hardware.reference,
             model=of.model.reference,
             drafter=of.drafter.reference,
+            masks=of.drafter.num_speculative_tokens,
             dtype=of.model.dtype,
             tp=of.model.tp,
             capture_tokens=of.hardware.capture_tokens,

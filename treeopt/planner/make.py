@@ -25,6 +25,7 @@ from treeopt.planner.reasons import (
     within_limits,
 )
 from treeopt.planner.sensitivity import cost_sensitivity
+from treeopt.planner.start_up import off_notes, started
 from treeopt.solve.bucket import Bucket, EngineLoss, WorstLoss
 from treeopt.solve.problem import Problem
 from treeopt.solve.report import estimate, held_out_length
@@ -69,6 +70,7 @@ def make_plan(
         InputError: the evidence has no documents to hold out, or contexts that do not rise.
         SearchError: the limits leave nothing that the engine can load.
     """
+    question, inputs, of_start = started(question, inputs, target)
     evidence, judge, sources = inputs.evidence, None, inputs.sources
     if held_out is not None:
         evidence, judge = evidence.split(held_out, seed)
@@ -109,6 +111,8 @@ def make_plan(
         buckets=buckets,
         notes=(
             *of_engine,
+            *map(Note.note, of_start),
+            *(map(Note.note, off_notes(buckets, inputs)) if target is not None else ()),
             *(note for note in of_inputs if note.text not in of_buckets),
             *(Note.note(text) for text in said),
         ),
@@ -116,6 +120,7 @@ def make_plan(
         limits=answers[0].problem.caps,
         budget_tokens=question.budget_tokens,
         time_limit=question.time_limit,
+        weights=question.weights,
     )
 
 
@@ -125,7 +130,7 @@ def _where_plain_is_known(question: Problem, cost: StepCost) -> Iterator[Problem
     for known, run in groupby(ranges, key=lambda pair: knows_plain(cost, pair[1])):
         own = list(run)
         batches, first = tuple(batch for _, batch in own), own[0][0][0]
-        yield replace(question, batches=batches, first_batch=first, may_be_off=question.may_be_off and known)
+        yield replace(question.only(batches, first), may_be_off=question.may_be_off and known)
 
 
 def _engine(target: Target, found: Sequence[Restricted], *, known: bool) -> EngineSource:

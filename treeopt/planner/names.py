@@ -23,14 +23,16 @@ class Names:
     are captured for; `expert_skew` and `expert_correlation` replace the model's (`Experts`), `dtype` and `kv_dtype`
     those of its checkpoint. `ranks` of None are those that somebody published of the pair that is asked for, or the
     demonstration where nothing is asked for. `cost` is a table of step times that counts where it reaches, carried on
-    by the model of the hardware, or a cost of the caller's own. `temperature` and `rule` are those that will be served,
-    where the evidence may be of others.
+    by the model of the hardware, or a cost of the caller's own. `masks` is how many tokens the engine is started to
+    guess per pass of a drafter of blocks; None is what it was trained for. `temperature` and `rule` are those that will
+    be served, where the evidence may be of others.
     """
 
     ranks: str | None = None
     hardware: str = DEFAULT_HARDWARE
     model: str = DEFAULT_MODEL
     drafter: str = DEFAULT_DRAFTER
+    masks: int | None = None
     dtype: str | None = None
     tp: int = 1
     kv_dtype: str | None = None

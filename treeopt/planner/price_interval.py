@@ -34,9 +34,9 @@ def with_price_error(bucket: Bucket, error: PriceError, kernels: ModelStep) -> B
         bucket,
         speedup=_of(bucket.speedup, bucket.acceptance_length, error.ratio) if bucket.speculate else _one(),
         tokens_per_s=_rate(bucket.choice, error),
-        plain=_with_rate(bucket.plain, error),
-        best_chain=_with_rate(chain, error),
-        runner_up=None if bucket.runner_up is None else _with_rate(bucket.runner_up, error),
+        plain=with_rate(bucket.plain, error),
+        best_chain=with_rate(chain, error),
+        runner_up=None if bucket.runner_up is None else with_rate(bucket.runner_up, error),
         chain_speedup=_of(Estimate.priced(gain), chain.acceptance_length, error.ratio) if chain.depth else None,
     )
     if judged.verdict is not Verdict.NOT_KNOWN or not chosen.depth:
@@ -48,8 +48,20 @@ def _one() -> Estimate:
     return Estimate(value=1.0, low=1.0, high=1.0, level=PRICE_LEVEL)
 
 
-def _with_rate(option: Option, error: PriceError) -> Option:
+def with_rate(option: Option, error: PriceError) -> Option:
+    """A draft with the interval of its tokens/s."""
     return replace(option, tokens_per_s=_rate(option, error))
+
+
+def speedup_over(option: Option, plain: Option, error: PriceError | None) -> Estimate:
+    """A draft's tokens/s over those of plain decoding, with the interval of the steps' ratio and of E.
+
+    Without an error there is no interval; plain decoding is 1 times itself.
+    """
+    if option.depth == 0:
+        return _one()
+    gain = Estimate.priced(option.tokens_per_s.value / plain.tokens_per_s.value)
+    return gain if error is None else _of(gain, option.acceptance_length, error.ratio)
 
 
 def _rate(option: Option, error: PriceError) -> Estimate:

@@ -14,7 +14,6 @@ from treeopt.cost.model import ModelShape
 from treeopt.errors import InputError
 from treeopt.profile.device import Device
 from treeopt.profile.grid import GridReach, ceiling_points, grid
-from treeopt.profile.operators import workload
 from treeopt.profile.points import ALL_REDUCE, ATTENTION, EXPERTS, LATENT, Ceilings, KernelPoint
 from treeopt.profile.pool import TensorPool
 from treeopt.profile.rows import RowFile, Timed
@@ -22,6 +21,7 @@ from treeopt.profile.session import Failed, Schedule, TimePoint, checked_and_tim
 from treeopt.profile.shapes import Shapes, shapes_of
 from treeopt.profile.timer import cold_bytes
 from treeopt.profile.workload import Workload
+from treeopt.profile.workloads import workload
 
 # What is left of a time limit for the fit.
 _FIT_S: Final = 5.0

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
+from treeopt.cost.block_pass import BlockPass
 from treeopt.cost.drafter import Drafter
 from treeopt.cost.drafting import Heads, Passes
 from treeopt.cost.formats import Dtype
@@ -80,11 +81,14 @@ def shapes_of(model: ModelShape, drafter: Drafter, *, tp: int, dtype: Dtype) -> 
     # Shapes only: nobody asks it for a time.
     target = ForwardPass(network=model.shard(tp), times=cast(KernelTimes, None), formats=model.formats(dtype), tp=tp)
     drafting = drafter.drafting(target)
-    forwards = [target, *([drafting.network] if isinstance(drafting, Passes) else [])]
+    forwards = [target, *([drafting.network] if isinstance(drafting, Passes | BlockPass) else [])]
     layers = {weight for forward in forwards for weight in _layer_weights(forward)}
     others = {weight for forward in forwards for weight in _wide_weights(forward)}
     if isinstance(drafting, Passes):
         layers |= {*drafting.fusion, *drafting.entry}
+    if isinstance(drafting, BlockPass):
+        others |= {*drafting.entry.fusion, *drafting.entry.injection, *drafting.beside}
+        others |= {*drafting.guessing.over_guesses, *drafting.guessing.per_guess}
     if isinstance(drafting, Heads):
         others.add(Gemm(model.hidden, model.hidden))
     networks = [forward.network for forward in forwards]

@@ -1,4 +1,4 @@
-"""The calls behind a point, ready to run on random inputs, and the check that they compute what they should."""
+"""A point made ready to run on random inputs, and the check that it computes what it should."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ from rich.text import Text
 
 from treeopt.answer import Estimate
 from treeopt.bench.result import BenchCell, BenchResult, Promise
-from treeopt.planner.compare import Verdict
+from treeopt.planner.compare import Standing
 from treeopt.render.text import Column, estimate, gain, ms, rate, tables
 
-_WORDS = {Verdict.BETTER: "faster", Verdict.TIE: "as fast", Verdict.WORSE: "slower"}
+_WORDS = {Standing.BETTER: "faster", Standing.TIE: "as fast", Standing.WORSE: "slower"}
 
 
 def report(found: BenchResult, width: int) -> RenderableType:
@@ -23,7 +23,7 @@ def report(found: BenchResult, width: int) -> RenderableType:
 
 def _heading(found: BenchResult) -> Text:
     """What ran and what predicted it, in two lines."""
-    said = dict(found.setting)
+    said = found.setting
     text = Text()
     text.append(str(said.get("target", "")), style="bold")
     text.append(f" with {said.get('drafter')}, {said.get('rule')}, {said.get('dtype')} on {said.get('device')}\n")
@@ -45,16 +45,16 @@ def cell_table(found: BenchResult, width: int) -> RenderableType:
                 Column(name="D", cells=[str(cell.tree.depth) for cell in cells]),
             ],
             [
-                Column(name="E predicted", cells=[estimate(cell.predicted_tokens) for cell in cells]),
-                Column(name="measured", cells=[estimate(cell.tokens) for cell in cells]),
+                Column(name="E predicted", cells=[estimate(cell.predicted.acceptance_length) for cell in cells]),
+                Column(name="measured", cells=[estimate(cell.measured.acceptance_length) for cell in cells]),
             ],
             [
                 Column(name="ms predicted", cells=[ms(cell.predicted.step_time_s) for cell in cells]),
-                Column(name="measured", cells=[_ms(cell.step_time_s) for cell in cells]),
+                Column(name="measured", cells=[_ms(cell.measured.step_time_s) for cell in cells]),
             ],
             [
                 Column(name="tokens/s predicted", cells=[rate(cell.predicted.tokens_per_s.value) for cell in cells]),
-                Column(name="measured", cells=[_rate(cell.tokens_per_s) for cell in cells]),
+                Column(name="measured", cells=[_rate(cell.measured.tokens_per_s) for cell in cells]),
             ],
         ],
         width,
@@ -88,16 +88,16 @@ def promise_lines(found: BenchResult) -> Text:
 
 def _promise(promise: Promise) -> Text:
     measured, predicted = promise.measured, promise.predicted
-    text = Text(f"batch {measured.batch}: ")
-    against = "plain decoding" if measured.rival == "plain" else f"the {measured.rival}"
+    text = Text(f"batch {promise.batch}: ")
+    against = "plain decoding" if promise.against == "plain" else f"the {promise.against}"
     found = gain(measured.gain)
-    if not measured.gain.has_interval:
+    if measured.verdict is None:
         text.append(f"{found} against {against}, too few texts or steps for an interval")
     else:
         text.append(_WORDS[measured.verdict], style="bold red" if promise.kept is False else "green")
-        text.append(f" {'as' if measured.verdict is Verdict.TIE else 'than'} {against}: {found}")
+        text.append(f" {'as' if measured.verdict is Standing.TIE else 'than'} {against}: {found}")
     foretold = gain(predicted.gain)
-    if not predicted.gain.has_interval:
+    if predicted.verdict is None:
         return text.append(f"; predicted {foretold}, without an interval")
     return text.append(f"; predicted {_WORDS[predicted.verdict]}: {foretold}")
 

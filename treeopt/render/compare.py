@@ -7,11 +7,11 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
-from treeopt.planner.compare import Comparison, Comparisons, Verdict
+from treeopt.planner.compare import Comparison, Comparisons, Standing
 from treeopt.render.text import gain, plain_table, rate
 
 _COMPARED: Final = ("tokens/s", "plan gains", "plan is")
-_STYLES: Final = {Verdict.BETTER: "green", Verdict.TIE: "yellow", Verdict.WORSE: "red"}
+_STYLES: Final = {Standing.BETTER: "green", Standing.TIE: "yellow", Standing.WORSE: "red"}
 
 
 def report(compared: Comparisons, width: int) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
@@ -10,13 +9,13 @@ from rich.console import RenderableType
 from treeopt.render.text import plain_table
 
 if TYPE_CHECKING:
-    from treeopt.measure.rows import StepRow
+    from treeopt.measure.rows import ServerSteps
 
 
-def measured_table(rows: Sequence[StepRow]) -> RenderableType:
+def report(measured: ServerSteps, width: int) -> RenderableType:
     """One line per batch size and server: K, the step with its interval, E, tokens per second."""
     table = plain_table("requests", "K", "step ms", "95 % interval", "E", "tokens/s", "steps")
-    for r in sorted(rows, key=lambda r: (r.batch, r.k_max, r.k)):
+    for r in sorted(measured.rows, key=lambda r: (r.batch, r.k_max, r.k)):
         k = "plain" if r.k_max == 0 else f"{r.k} of {r.k_max}"
         interval = "not known" if r.low is None or r.high is None else f"{r.low:.2f} to {r.high:.2f}"
         table.add_row(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,14 +9,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from treeopt.acceptance.profile import RankProfile
-from treeopt.acceptance.published import supports
+from treeopt.acceptance.published import PublishedProfiles, supports
 from treeopt.render.text import plain_table
 
 if TYPE_CHECKING:
     from treeopt.acceptance.importers import Imported  # thirty files that only one command needs
 
 
-def rank_report(profile: RankProfile) -> RenderableType:
+def rank_report(profile: RankProfile, width: int) -> RenderableType:
     """A rank profile: evidence, conditions, rates by depth and rank."""
     head = Text(profile.name, style="bold").append(f": {profile.kind}", style="not bold")
     if profile.evidence.trials is not None:
@@ -41,10 +40,10 @@ def rank_report(profile: RankProfile) -> RenderableType:
     return Group(head, *lines, Text(), Text(f"probability of each rank{along}", style="dim"), table)
 
 
-def published_report(profiles: Sequence[RankProfile]) -> RenderableType:
+def published_report(listed: PublishedProfiles, width: int) -> RenderableType:
     """The published profiles: name, pair, what can be planned from it."""
     table = plain_table("--ranks", "target", "drafter", "data set", "T", "supports")
-    for p in profiles:
+    for p in listed.found:
         known = p.conditions
         temperature = "?" if known.temperature is None else f"{known.temperature:g}"
         table.add_row(
@@ -53,7 +52,7 @@ def published_report(profiles: Sequence[RankProfile]) -> RenderableType:
     return table
 
 
-def imported_report(imported: Imported) -> RenderableType:
+def imported_report(imported: Imported, width: int) -> RenderableType:
     """What a file held, source by source, and what can be planned from it."""
     parts: list[RenderableType] = [Text(f"kind: {imported.kind}", style="bold")]
     for source in imported.sources:
@@ -67,7 +66,7 @@ def imported_report(imported: Imported) -> RenderableType:
         told = [f"{name} {value:,}" for name, value in counts.items() if value is not None]
         if tally.mean_accepted_length is not None:
             told.append(f"mean accepted length {tally.mean_accepted_length:.4g}")
-        parts += [Text(), rank_report(source.profile)]
+        parts += [Text(), rank_report(source.profile, width)]
         parts += [Text(f"counts: {', '.join(told)}")] if told else []
         parts += [Text(f"known only as a sum: {known}") for known in source.known_sums]
         parts.append(Text(f"supports: {source.supports}", style="green"))

@@ -7,8 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from treeopt.render.text import Column, plain_table, tables
-from treeopt.verify.checks import Check
-from treeopt.verify.verify import Diagnosis, TreeReport, VerificationReport
+from treeopt.verify.report import Check, Diagnosis, TreeReport, VerificationReport
 
 
 def report(found: VerificationReport, width: int) -> RenderableType:

@@ -24,7 +24,7 @@ from treeopt.tree import DraftTree
 MAX_CANDIDATES = 4000
 
 
-class Level(NamedTuple):
+class TreeLevel(NamedTuple):
     """Candidate nodes of one depth, in path order; `parent` indexes the level above."""
 
     f: FloatArray
@@ -58,7 +58,7 @@ class BestTrees(Protocol):
 class NestedTrees:
     """The nested best trees of one depth cap: the first N - 1 nodes of `order` for every N."""
 
-    def __init__(self, levels: Sequence[Level]) -> None:
+    def __init__(self, levels: Sequence[TreeLevel]) -> None:
         """Order the candidate nodes of depth 1..D by f; ties go to the shallower, then to the better-ranked node."""
         self._levels = levels
         f = np.concatenate([level.f for level in levels])
@@ -117,8 +117,8 @@ def best_trees(model: PathModel, limits: Limits, *, max_width: int | None = None
     """
     depth_cap = limits.depth_for(model)
     keep = limits.max_nodes - 1
-    level = Level(np.ones(1), np.zeros(1, dtype=np.int64), np.zeros((1, 0), dtype=np.int64))
-    levels: list[Level] = []
+    level = TreeLevel(np.ones(1), np.zeros(1, dtype=np.int64), np.zeros((1, 0), dtype=np.int64))
+    levels: list[TreeLevel] = []
     found: list[NestedTrees] = []
     for _ in range(depth_cap if keep else 0):
         child = _children(model, limits, level, max_width if levels else None)
@@ -131,7 +131,7 @@ def best_trees(model: PathModel, limits: Limits, *, max_width: int | None = None
     return found
 
 
-def _children(model: PathModel, limits: Limits, level: Level, max_width: int | None) -> Level:
+def _children(model: PathModel, limits: Limits, level: TreeLevel, max_width: int | None) -> TreeLevel:
     parents = np.arange(len(level.f))
     if max_width is not None:
         parents = np.sort(_descending(level.f)[:max_width])
@@ -139,22 +139,22 @@ def _children(model: PathModel, limits: Limits, level: Level, max_width: int | N
     row, rank = np.nonzero(allowed)
     parent = parents[row]
     path = np.concatenate([level.path[parent], rank[:, None]], axis=1)
-    return Level(level.f[parent] * rows[row, rank], parent, path)
+    return TreeLevel(level.f[parent] * rows[row, rank], parent, path)
 
 
 def nodes_above(
     model: PathModel, limits: Limits, depth: int, threshold: float, *, most: int | None = None
-) -> list[Level] | None:
+) -> list[TreeLevel] | None:
     """All nodes with f >= threshold (and f > 0) by level, or None if they are more than `most` (`MAX_CANDIDATES`)."""
-    level = Level(np.ones(1), np.zeros(1, dtype=np.int64), np.zeros((1, 0), dtype=np.int64))
-    levels: list[Level] = []
+    level = TreeLevel(np.ones(1), np.zeros(1, dtype=np.int64), np.zeros((1, 0), dtype=np.int64))
+    levels: list[TreeLevel] = []
     total = 0
     for _ in range(depth):
         f = level.f[:, None] * model.conditional(level.path)[:, : limits.max_ranks]
         parent, rank = np.nonzero((f >= threshold) & (f > 0.0))
         if not len(parent):
             break
-        level = Level(f[parent, rank], parent, np.concatenate([level.path[parent], rank[:, None]], axis=1))
+        level = TreeLevel(f[parent, rank], parent, np.concatenate([level.path[parent], rank[:, None]], axis=1))
         levels.append(level)
         total += len(parent)
         if total > (MAX_CANDIDATES if most is None else most):
@@ -181,7 +181,7 @@ def _descending(f: FloatArray) -> IntArray:
     return np.argsort(-np.ldexp(np.rint(np.ldexp(mantissa, 40)), exponent - 40), kind="stable")
 
 
-def _best(levels: Sequence[Level], child: Level, keep: int) -> list[Level]:
+def _best(levels: Sequence[TreeLevel], child: TreeLevel, keep: int) -> list[TreeLevel]:
     """The `keep` largest f of all levels; a node that falls out can never return at a larger depth cap.
 
     A node's ancestors have f at least as large and come first among equals, so the kept nodes are closed.
@@ -189,13 +189,13 @@ def _best(levels: Sequence[Level], child: Level, keep: int) -> list[Level]:
     f = np.concatenate([*(level.f for level in levels), child.f])
     kept = np.zeros(len(f), dtype=np.bool_)
     kept[_descending(f)[:keep]] = True
-    out: list[Level] = []
+    out: list[TreeLevel] = []
     start = 0
     above: npt.NDArray[np.int64] = np.zeros(1, dtype=np.int64)  # old index to new index on the level above
     for level in (*levels, child):
         mask = kept[start : start + len(level.f)]
         start += len(level.f)
         if mask.any():
-            out.append(Level(level.f[mask], above[level.parent[mask]], level.path[mask]))
+            out.append(TreeLevel(level.f[mask], above[level.parent[mask]], level.path[mask]))
         above = np.cumsum(mask) - 1
     return out

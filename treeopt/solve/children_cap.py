@@ -23,7 +23,7 @@ import numpy as np
 
 from treeopt.acceptance.model import PathModel
 from treeopt.arrays import BoolArray, FloatArray, IntArray
-from treeopt.solve.best_trees import Level, best_trees, nodes_above
+from treeopt.solve.best_trees import TreeLevel, best_trees, nodes_above
 from treeopt.solve.problem import Limits
 from treeopt.tree import DraftTree, RankPath
 
@@ -105,7 +105,7 @@ def _first_threshold(model: PathModel, limits: Limits) -> float:
     return _FIRST * float(free[-1].f[-1]) if free else 0.0
 
 
-def _solved(model: PathModel, limits: Limits, levels: Sequence[Level], threshold: float) -> list[CappedTrees]:
+def _solved(model: PathModel, limits: Limits, levels: Sequence[TreeLevel], threshold: float) -> list[CappedTrees]:
     """One per depth cap; `levels` hold every node with f >= `threshold`."""
     knapsack = _Knapsack(levels, limits, model.ranks if limits.max_ranks is None else limits.max_ranks)
     found = []
@@ -123,7 +123,7 @@ def _capacity(depth: int, ranks: int, limits: Limits) -> int:
 
 
 def _certificate(
-    knapsack: _Knapsack, levels: Sequence[Level], limits: Limits, threshold: float, depth: int, size: int
+    knapsack: _Knapsack, levels: Sequence[TreeLevel], limits: Limits, threshold: float, depth: int, size: int
 ) -> tuple[FloatArray, BoolArray]:
     """`[size]` what no tree of 1, 2, ... nodes exceeds, and whether the best one of the listed nodes is the best."""
     if threshold <= 0.0:
@@ -155,7 +155,7 @@ def _certificate(
     return np.asarray(upper.min(axis=0)), np.asarray(exact)
 
 
-def _priced_gains(levels: Sequence[Level], max_children: int | None, prices: FloatArray) -> FloatArray:
+def _priced_gains(levels: Sequence[TreeLevel], max_children: int | None, prices: FloatArray) -> FloatArray:
     """`[P]` W(p): the largest sum of (f - p) over capped trees, by the best `max_children` subtrees of every node."""
     below = np.zeros((len(prices), len(levels[-1].f) if levels else 1))
     for depth in range(len(levels) - 1, -1, -1):
@@ -180,7 +180,7 @@ class _Subtree(NamedTuple):
 class _Knapsack:
     """Best capped trees of each size and depth cap, from the leaves up; partial results are kept to read them back."""
 
-    def __init__(self, levels: Sequence[Level], limits: Limits, ranks: int) -> None:
+    def __init__(self, levels: Sequence[TreeLevel], limits: Limits, ranks: int) -> None:
         self._levels, self._size, self._ranks = levels, limits.max_nodes, ranks
         self._cap = limits.max_children or limits.max_nodes
         # _stages[d][v]: per child of v and number of children used, `[H, n]` the best sum by nodes spent below v.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -23,26 +23,9 @@ from treeopt.decode.verdicts import StepToVerify, end_at
 from treeopt.tree import DraftTree
 from treeopt.verify.case import Case, cache_difference, own_dump
 from treeopt.verify.diagnose import diagnose
+from treeopt.verify.report import Check
 
 _TEXT_TOKENS: Final = 16  # decoded beyond the tree's depth
-
-
-@dataclass(frozen=True, kw_only=True)
-class Check:
-    """One check of one tree: the largest error over `cases`, where it is, and what is allowed (0: none at all)."""
-
-    name: str
-    worst: float
-    allowed: float
-    cases: int
-    where: str
-
-    WRITTEN: ClassVar = ("name", "worst", "allowed", "cases", "where", "passed")
-
-    @property
-    def passed(self) -> bool:
-        """Whether the error is within what is allowed."""
-        return self.worst <= self.allowed
 
 
 def check_tree(case: Case) -> tuple[Check, ...]:

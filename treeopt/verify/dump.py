@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,10 +24,6 @@ from treeopt.files.typed import check_format
 from treeopt.files.writing import write_atomically
 from treeopt.tree import MAX_PREFIX, DraftTree
 
-FORMAT: Final = "treeopt.dump/1"
-_HINT: Final = (
-    f"a dump is an NPZ or JSON file with format '{FORMAT}', prefix_len, and any of the keys in docs/decoding.md"
-)
 _HIDDEN: Final = -1e3  # an additive mask hides with a large negative number
 _ZIP_MAGIC: Final = b"PK"
 _BY_NODE: Final = ("ranks", "tokens", "mask", "positions", "target_tokens", "probabilities", "node_probability")
@@ -60,6 +56,8 @@ class StepDump:
         kv_after: `[L + A, W]` or longer, the same after compaction.
         kept_slots: `[L + A]` for paged caches that move nothing: the slots that hold the committed tokens afterwards.
     """
+
+    FORMAT: ClassVar[str] = "treeopt.dump/1"
 
     prefix_len: int
     parents: IntArray | None = None
@@ -99,9 +97,15 @@ class StepDump:
         arrays = {name: np.asarray(getattr(self, name)) for name in ("prefix_len", *self.contents)}
         if path.suffix == ".json":
             lists = {name: array.tolist() for name, array in arrays.items()}
-            write_atomically(path, json.dumps({"format": FORMAT, **lists}).encode(), what="dump")
+            write_atomically(path, json.dumps({"format": self.FORMAT, **lists}).encode(), what="dump")
             return
-        write_atomically(path, npz_bytes({"format": np.array(FORMAT), **arrays}), what="dump")
+        write_atomically(path, npz_bytes({"format": np.array(self.FORMAT), **arrays}), what="dump")
+
+
+_HINT: Final = (
+    f"a dump is an NPZ or JSON file with format '{StepDump.FORMAT}', prefix_len, and any of the keys in "
+    "docs/decoding.md"
+)
 
 
 def load_dump(path: Path, tree: DraftTree, dynamic: DynamicTree | None = None) -> StepDump:
@@ -294,9 +298,9 @@ def _read(path: Path) -> dict[str, Any]:
         raise os_error(error, path, what="dump", verb="read") from error
     if start != _ZIP_MAGIC:
         document = read_document(path, what="dump")
-        check_format(document.root, FORMAT, what="dump")
+        check_format(document.root, StepDump.FORMAT, what="dump")
         return {key: value for key, value in document.root.mapping().items() if key != "format"}
     values: dict[str, Any] = read_npz(path, what="dump", hint=_HINT)
-    if str(np.squeeze(values.pop("format", np.array("")))) != FORMAT:
+    if str(np.squeeze(values.pop("format", np.array("")))) != StepDump.FORMAT:
         raise FileFormatError(f"{path}: this is not a dump", hint=_HINT)
     return values

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
@@ -16,14 +16,14 @@ from treeopt.decode.rules import rule_named
 from treeopt.errors import InputError
 from treeopt.extras import require
 from treeopt.tree import MAX_PREFIX, DraftTree
-from treeopt.verify.diagnose import Difference, Unchecked, checkable, diagnose, remarks, unchecked
+from treeopt.verify.diagnose import checkable, diagnose, remarks, unchecked
 from treeopt.verify.dump import load_dump
+from treeopt.verify.report import Diagnosis, TreeReport, VerificationReport
 from treeopt.verify.subjects import TreeSelection, VerifiedTree, only_subject, subjects_of
 
 if TYPE_CHECKING:
     from treeopt.decode.models import CausalModel
     from treeopt.verify.case import Case
-    from treeopt.verify.checks import Check
 
 AttentionName = Literal["torch", "triton"]
 DEVICES: Final = ("auto", "cpu", "cuda")
@@ -70,84 +70,6 @@ class VerifySettings:
     def prefix_len(self) -> int:
         """L, what is run of the context: plain attention holds L x L scores."""
         return min(self.context, _TOY_CONTEXT if self.model is None else _MODEL_CONTEXT)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TreeReport:
-    """The checks of one tree; `where` names the buckets that share it."""
-
-    WRITTEN: ClassVar = ("where", "nodes", "depth", "checks")
-
-    where: str
-    nodes: int
-    depth: int
-    checks: tuple[Check, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class VerificationReport:
-    """What was verified, with what, and what came out.
-
-    Args:
-        rule: the plan's rule, with its being approximate; None for a bare tree.
-        attention: the implementation that ran, with its version.
-        libraries: names and versions.
-    """
-
-    FORMAT: ClassVar = "treeopt.verification/1"
-    WRITTEN: ClassVar = (
-        *("passed", "rule", "exact", "model", "dtype", "device", "attention", "libraries"),
-        *("context", "trees"),
-    )
-
-    rule: str | None
-    exact: bool
-    model: str
-    dtype: str
-    device: str
-    attention: str
-    libraries: tuple[str, ...]
-    context: int
-    trees: tuple[TreeReport, ...]
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What the reader must know."""
-        law = f"{self.rule}: what is checked is the step; the output does not follow the target's law"
-        return () if self.exact else (law,)
-
-    @property
-    def passed(self) -> bool:
-        """Whether every check of every tree did."""
-        return all(check.passed for tree in self.trees for check in tree.checks)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Diagnosis:
-    """What a dump of another engine's step shows: the keys that it held, and the differences, the earliest first.
-
-    `unchecked` are the keys that could be checked further with others, `remarks` what else a reader must know. The
-    `nodes` are the plan's, of a dynamic tree those of the step.
-    """
-
-    FORMAT: ClassVar = "treeopt.diagnosis/2"
-    WRITTEN: ClassVar = ("where", "nodes", "contents", "unchecked", "remarks", "differences")
-
-    where: str
-    nodes: int
-    contents: tuple[str, ...]
-    unchecked: tuple[Unchecked, ...]
-    differences: tuple[Difference, ...]
-    remarks: tuple[str, ...]
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What could not be checked, and the remarks."""
-        needs = [
-            f"'{key}' was not fully checked: that needs {' and '.join(others)} in the dump too"
-            for key, others in self.unchecked
-        ]
-        return (*needs, *self.remarks)
 
 
 def verify_plan(

@@ -14,10 +14,9 @@ from shared import SHARED, needs_shared
 from treeopt.acceptance.importers import KINDS, read_evidence
 from treeopt.acceptance.loading import load_profile
 from treeopt.acceptance.position import MAX_DRAFT_TOKENS, MeanLength, PositionSurvival
-from treeopt.acceptance.profile_file import profile_document
 from treeopt.acceptance.table import DepthRanks
 from treeopt.errors import InputError, UnknownNameError
-from treeopt.files.documents import dump_yaml
+from treeopt.files.typed import yaml_text
 
 INPUTS = SHARED / "data" / "inputs"
 REFUSED = {
@@ -140,9 +139,9 @@ def test_an_endless_line_is_refused(tmp_path: Path) -> None:
 def test_profiles_survive_the_file(read, tmp_path: Path) -> None:
     found = read(V1).profiles[0]
     path = tmp_path / "p.yaml"
-    path.write_text(dump_yaml(profile_document(found)))
+    path.write_text(yaml_text(found))
     again = load_profile(path)
-    assert profile_document(again) == profile_document(found)
+    assert again.document() == found.document()
     assert again.kind == "position"
 
 

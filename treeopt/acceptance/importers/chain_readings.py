@@ -66,7 +66,9 @@ def chain_reading(
         return job.mean_reading(
             job.file, length, None, drafts=drafts, accepted=chains.accepted_tokens, conditions=conditions, label=label
         )
-    source = job.source(chains.evidence, label=label, tally=chains.tally, conditions=conditions, note=note)
+    source = job.source(
+        chains.evidence, label=label, tally=chains.tally, conditions=conditions, note=note, lengths=chains.lengths
+    )
     warnings, name = [], source.profile.name
     full = chains.drafts * chains.draft_tokens
     if chains.drafted_tokens < full:

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from treeopt.acceptance.conversions import with_bonus
+from treeopt.acceptance.draft_lengths import DraftLengths
 from treeopt.acceptance.importers.reading import SERVED, Tally
 from treeopt.acceptance.position import MeanLength, PositionSurvival
 from treeopt.acceptance.profile import Conditions, RankEvidence
@@ -118,6 +119,18 @@ class CountedChains:
         return MeanLength(
             mean_accepted_length=self.mean_accepted_length, draft_tokens=self.draft_tokens, drafts=self.steps
         )
+
+    @property
+    def lengths(self) -> DraftLengths | None:
+        """How often drafts have 1, 2, ... tokens by their mean; None where every step had one.
+
+        Worked: 475 drafts with 1,384 tokens of 3 at most in 683 steps are 0.695, and 0.665 for two and three tokens.
+        """
+        if self.steps <= self.drafts:
+            return None
+        some = self.drafts / self.steps
+        longer = (self.drafted_tokens / self.steps - some) / max(self.draft_tokens - 1, 1)
+        return DraftLengths((some, *(longer,) * (self.draft_tokens - 1)))
 
     @property
     def tally(self) -> Tally:

@@ -6,14 +6,16 @@ import hashlib
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Annotated, ClassVar, Final
 
+from treeopt.acceptance.draft_lengths import DraftLengths
 from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.position import MeanLength
 from treeopt.acceptance.profile import Conditions, RankEvidence, RankProfile
 from treeopt.acceptance.table import DepthRanks
 from treeopt.draft_family import DynamicTree, chain_length
 from treeopt.files.evidence_lines import Place, SourceFile
+from treeopt.files.typed import Key
 from treeopt.tree import DraftTree
 
 SERVED: Final = Conditions(sampling="draft-starts")  # a server counts where its drafts start
@@ -63,8 +65,10 @@ class KnownSum:
 class ImportedSource:
     """One speculative source found in a file: its evidence, and what stands beside it."""
 
+    WRITTEN: ClassVar = ("profile", "supports", "counts", "known_sums")
+
     profile: RankProfile
-    tally: Tally
+    tally: Annotated[Tally, Key("counts")]
     known_sums: tuple[KnownSum, ...] = ()
 
     @property
@@ -104,6 +108,8 @@ class Reading:
 @dataclass(frozen=True, kw_only=True)
 class Imported:
     """The evidence of one or more files of one kind."""
+
+    FORMAT: ClassVar[str] = "treeopt.import/1"
 
     kind: str
     sources: tuple[ImportedSource, ...]
@@ -149,6 +155,7 @@ class ImportJob:
         known_sums: tuple[KnownSum, ...] = (),
         documents: int = 0,
         note: str = "",
+        lengths: DraftLengths | None = None,
     ) -> ImportedSource:
         """A source whose profile is named after the file; the note says what every reader of a result must know."""
         sums = f"ranks from {min(s.first_rank for s in known_sums)} on are known only as sums" if known_sums else ""
@@ -159,6 +166,7 @@ class ImportJob:
             sha256=self.sha256,
             documents=documents,
             note="; ".join(filter(None, [supports(evidence), sums, note])),
+            lengths=lengths,
         )
         return ImportedSource(profile=profile, tally=tally, known_sums=known_sums)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from treeopt.decode.checkpoint import read_tensors
+from treeopt.drafter_kind import drafter_kind
 from treeopt.errors import FileFormatError, InputError
 from treeopt.extras import require
 from treeopt.files.documents import read_text
@@ -16,23 +17,15 @@ HeadKind = Literal["medusa", "eagle", "eagle3", "peagle", "mtp", "dflash", "mode
 HINT: Final = "docs/collecting.md lists the drafters that can be collected, and their files"
 _INDEX: Final = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _WHOLE: Final = ("model.safetensors", "pytorch_model.bin")
-# By what the name of the architecture contains; the first that fits.
-_BY_ARCHITECTURE: Final[tuple[tuple[str, HeadKind | None], ...]] = (
-    ("dflash2", None),
-    ("dspark", None),
-    ("domino", None),
-    ("dflash", "dflash"),
-    ("peagle", "peagle"),
-    ("eagle3", "eagle3"),
-    ("eagle", "eagle"),
-    ("medusa", "medusa"),
-)
-_SPECULATORS: Final[dict[str, HeadKind]] = {
+_COLLECTED: Final[dict[str, HeadKind]] = {
+    "medusa": "medusa",
     "eagle": "eagle",
     "eagle3": "eagle3",
     "peagle": "peagle",
-    "dflash": "dflash",
     "mtp": "mtp",
+    "dflash": "dflash",
+    "jetspec": "dflash",
+    "model": "model",
 }
 
 
@@ -62,24 +55,17 @@ def kind_of(folder: Path) -> HeadKind:
     if any((folder / name).is_file() for name in ("medusa_lm_head.safetensors", "medusa_lm_head.pt")):
         return "medusa"
     config = read_config(folder)
-    named = config.get("speculators_model_type")
-    if named is not None:
-        if named not in _SPECULATORS:
-            raise _not_collected(folder, str(named))
-        return _SPECULATORS[named]
-    for architecture in config.get("architectures") or ():
-        for part, kind in _BY_ARCHITECTURE:
-            if part in str(architecture).lower():
-                if kind is None:
-                    raise _not_collected(folder, str(architecture))
-                return kind
-    if "pard_token" in config:
-        raise _not_collected(folder, "PARD")
-    if config.get("num_hidden_layers") == 1 and "medusa_num_heads" not in config:
+    found = drafter_kind(config)
+    kind = found.name
+    if kind == "mtp" and found.by in config:  # a target's own layers: the folder as it is named is a model
+        kind = "model"
+    if kind == "model" and config.get("num_hidden_layers") == 1:
         names = set(tensor_names(folder))
         if "fc.weight" in {name.removeprefix("model.") for name in names}:
-            return "eagle3" if "d2t" in names or "draft_vocab_size" in config else "eagle"
-    return "medusa" if "medusa_num_heads" in config else "model"
+            kind = "eagle3" if "d2t" in names else "eagle"
+    if kind not in _COLLECTED:
+        raise _not_collected(folder, "PARD" if kind == "pard" else found.by)
+    return _COLLECTED[kind]
 
 
 def _not_collected(folder: Path, what: str) -> InputError:

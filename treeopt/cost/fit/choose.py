@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from treeopt.cost.fit import checks
 from treeopt.cost.fit.attention import prefill_arithmetic, with_arithmetic
 from treeopt.cost.fit.families import FAMILIES, sample_of
 from treeopt.cost.fit.rows import Rows
-from treeopt.cost.fit.sample import Mask, Sample
+from treeopt.cost.fit.sample import Mask, Sample, Seen
 from treeopt.cost.fit.solve import Trial, between, judge, solve, tile
 from treeopt.cost.formats import Dtype
 from treeopt.cost.kernels.family import FLAGS, SIZES, Family, FitError
@@ -36,13 +36,19 @@ class Datasheet:
 
 @dataclass(frozen=True, kw_only=True)
 class FittedFamily:
-    """A family's fit with all that was tried, and what a reader of the rows must know."""
+    """A family's fit with all that was tried, and what a reader of the rows must know.
+
+    `seen` is every row beside what the form alone says of it: what rows add (`fit.share`) is not in it.
+    """
+
+    WRITTEN: ClassVar = ("family", "dtype", "fit", "trials", "warnings")
 
     family: Family
     dtype: Dtype
     fit: KernelFit
     trials: tuple[Trial, ...]
     warnings: tuple[str, ...]
+    seen: Seen = field(compare=False, repr=False)
 
 
 def fit_family(
@@ -98,7 +104,14 @@ def fit_family(
         shapes=_shapes(rows),
     )
     warnings += _warnings(rows, sample, doubles)
-    return FittedFamily(family=rows.family, dtype=rows.dtype, fit=fit, trials=tuple(trials), warnings=warnings)
+    return FittedFamily(
+        family=rows.family,
+        dtype=rows.dtype,
+        fit=fit,
+        trials=tuple(trials),
+        warnings=warnings,
+        seen=Seen(f"{rows.family} {rows.dtype}", sample.time_s, sample.time_s / np.exp(ratio)),
+    )
 
 
 def _shapes(rows: Rows) -> int:

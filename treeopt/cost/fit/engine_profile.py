@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from treeopt.arrays import FloatArray
-from treeopt.cost.drafter import Drafter, parse_drafter
+from treeopt.cost.drafter import Drafter
+from treeopt.cost.drafter_file import parse_drafter
 from treeopt.cost.engine import EngineSteps, StepsEvidence
 from treeopt.cost.fit.engine_steps import CONSTANTS, EngineFit, fit_engine_steps
+from treeopt.cost.fit.sample import Seen
 from treeopt.cost.hardware import Hardware, load_hardware
 from treeopt.cost.model import ModelShape
 from treeopt.cost.model_file import load_model
@@ -60,7 +62,10 @@ class Served:
 
 @dataclass(frozen=True, kw_only=True)
 class FittedSteps:
-    """A hardware profile with the engine's constants, how good they are, and what was found odd in the rows."""
+    """A hardware profile with the engine's constants, how good they are, and what was found odd in the rows.
+
+    `seen` is every fitted step beside its price with these constants.
+    """
 
     FORMAT: ClassVar = "treeopt.steps-fit/2"
     WRITTEN: ClassVar = ("name", "engine_steps", "rows", "fit", "payoffs", "warnings")
@@ -69,6 +74,7 @@ class FittedSteps:
     fit: EngineFit
     payoffs: tuple[Payoff, ...]
     warnings: tuple[str, ...]
+    seen: Seen = field(compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -101,11 +107,13 @@ def fit_served(paths: Sequence[Path], served: Served, *, name: str) -> FittedSte
     fit = fit_engine_steps(read.rows, kernels, context=served.context, passes=lambda steps: _passes(steps, served))
     engine = _engine(fit, served, source=", ".join(path.name for path in paths))
     eager = fit.eager.findings() if fit.eager else []
+    steps = StepArrays(fit.rows)
     return FittedSteps(
         hardware=replace(served.hardware, name=name, engine_steps=engine),
         fit=fit,
         payoffs=tuple(payoffs(read.rows)),
         warnings=(*read.findings, *eager, *fit.notes),
+        seen=Seen("steps", steps.step_time_s, steps.priced(_kernels(served, engine), served.context)),
     )
 
 

@@ -17,6 +17,14 @@ from treeopt.cost.kernels.roofline import Roofline, Tiling, Work
 Mask = npt.NDArray[np.bool_]
 
 
+class Seen(NamedTuple):
+    """`[R]` measured times beside what a fit says of the same rows."""
+
+    name: str
+    measured_s: FloatArray
+    fitted_s: FloatArray
+
+
 class Cells(NamedTuple):
     """Which curve and which sweep point each of `R` rows belongs to."""
 

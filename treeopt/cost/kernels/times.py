@@ -254,8 +254,16 @@ class KernelTimes:
         Raises:
             InputError: as `gemm_s`.
         """
-        form = self._gemm(dtype)[0].fit.roofline
+        form = self.gemm_form(dtype)
         return form.peak_flops * dtype.bytes_per_value / (2 * form.bandwidth_bytes_per_s)
+
+    def gemm_form(self, dtype: Dtype) -> Roofline:
+        """The form of a format's GEMMs, or of those that stand in for it.
+
+        Raises:
+            InputError: as `gemm_s`.
+        """
+        return self._gemm(dtype)[0].fit.roofline
 
     def error(self, family: Family, dtype: Dtype) -> FitError | None:
         """The held-out error of a family's fit, or that of what stands in for it; None where nothing was measured."""

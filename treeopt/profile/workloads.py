@@ -1,4 +1,4 @@
-"""From a point to its workload: which kernel stands behind each operator on the device at hand."""
+"""The calls behind a point of every operator."""
 
 from __future__ import annotations
 
