@@ -183,7 +183,8 @@ def _why(found: PlanReport) -> Iterator[Figure]:
     if found.frontier is not None:
         evidence = found.frontier
         ends = "" if evidence.ends_at is None else " In the shaded part deeper evidence might allow more."
-        caption = f"The best draft of every size, at batch {evidence.batch}, and what the plan took.{ends}"
+        took = f"The best draft of every size, at batch {evidence.batch}, and what the plan took"
+        caption = f"{took}: a deeper one may cost more than it gives.{ends}"
         yield _figure(frontier_picture(evidence), caption, tables.frontier_table(evidence))
         if (sizes := sizes_picture(evidence)) is not None:
             caption = "The same drafts in tokens per second: where the curve is flat, fewer nodes do as well."
