@@ -6,12 +6,13 @@ import importlib.util
 import json
 import os
 import random
+import shlex
 import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
@@ -46,39 +47,22 @@ LEARNT_FROM: Final = 10  # prompts to time steps on, of one to LONGEST joined te
 LONGEST: Final = 8
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """How much is run: prompts, new tokens, and what is timed to learn from beside the plan."""
+class Sizes(NamedTuple):
+    """How much is run: prompts, new tokens, and what is held out beside the plan."""
 
     training: int
     held_out: int
     tokens: int
     learnt_tokens: int
     depth: int
-    learnt_ways: tuple[str, ...]
     held_out_ways: tuple[str, ...]
 
 
 SIZES: Final = {
-    "ngram": Sizes(
-        training=48,
-        held_out=12,
-        tokens=96,
-        learnt_tokens=20,
-        depth=8,
-        learnt_ways=("chain:1", "chain:3", "tree.json"),
-        held_out_ways=(),
-    ),
-    "early-exit": Sizes(
-        training=16,
-        held_out=12,
-        tokens=48,
-        learnt_tokens=16,
-        depth=4,
-        learnt_ways=("chain:1", "chain:3", "tree.json"),
-        held_out_ways=("chain:2",),
-    ),
+    "ngram": Sizes(training=48, held_out=12, tokens=96, learnt_tokens=20, depth=8, held_out_ways=()),
+    "early-exit": Sizes(training=16, held_out=12, tokens=48, learnt_tokens=16, depth=4, held_out_ways=("chain:2",)),
 }
+LEARNT_WAYS: Final = ("chain:1", "chain:3", "tree.json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,53 +87,33 @@ class Loop:
             (folder / "exit.yaml").write_text(yaml.safe_dump(shape))
 
     def close(self) -> None:
+        sizes = self.sizes
         self.write_prompts()
         self.collect()
         self.time_kernels()
         self.plan("first", hardware="cpu.yaml", batches=LEARNT)
-        self.bench(
-            "learnt",
-            plan="first",
-            batches=LEARNT,
-            prompts="learn.jsonl",
-            ways=self.sizes.learnt_ways,
-            tokens=self.sizes.learnt_tokens,
-        )
-        self.fit("learnt.csv", "learnt.json", "fitted.yaml")
+        self.bench("learnt", plan="first", batches=LEARNT, ways=LEARNT_WAYS, tokens=sizes.learnt_tokens)
+        self.fit("learnt", "fitted.yaml")
         self.plan("final", hardware="fitted.yaml", batches=PLANNED)
-        self.bench(
-            "held",
-            plan="final",
-            batches=HELD_OUT,
-            prompts="held.jsonl",
-            ways=self.sizes.held_out_ways,
-            tokens=self.sizes.tokens,
-        )
+        self.bench("held", plan="final", batches=HELD_OUT, ways=sizes.held_out_ways, tokens=sizes.tokens)
 
     def write_prompts(self) -> None:
         texts = [form.format(topic) for form in FORMS for topic in TOPICS]
         random.Random(0).shuffle(texts)
         train, held = texts[: self.sizes.training], texts[-self.sizes.held_out :]
         learn = [" ".join(train[i : i + 1 + i * 3 % LONGEST]) for i in range(LEARNT_FROM)]
-        parts = {"train": train, "learn": learn, "held": held}
+        parts = {"train": train, "learnt": learn, "held": held}
         for name, part in parts.items():
             lines = [json.dumps({"messages": [{"role": "user", "content": text}]}) + "\n" for text in part]
             (self.folder / f"{name}.jsonl").write_text("".join(lines))
         (self.folder / "tree.json").write_text(json.dumps(TREE))
 
     def collect(self) -> None:
-        options = (
-            "--max-new-tokens",
-            self.sizes.tokens,
-            "--depth",
-            self.sizes.depth,
-            "--ranks",
-            16,
-            "--dtype",
-            "bfloat16",
+        self.run(
+            f"ranks collect {self.pair} --prompts train.jsonl --out ranks.npz --max-new-tokens {self.sizes.tokens} "
+            f"--depth {self.sizes.depth} --ranks 16 --dtype bfloat16",
+            makes="ranks.npz",
         )
-        words = ("--target", self.weights, "--draft", self.draft, "--prompts", "train.jsonl", "--out", "ranks.npz")
-        self.run("ranks", "collect", *words, *options, makes="ranks.npz")
 
     def time_kernels(self) -> None:
         out = self.folder / "cpu.yaml"
@@ -179,53 +143,52 @@ class Loop:
         return load_model(at if at.exists() else locate("models", name).path)
 
     def plan(self, name: str, *, hardware: str, batches: tuple[int, ...]) -> None:
-        sizes = ("--batches", ",".join(map(str, batches)), "--context", CONTEXT, "--max-depth", self.sizes.depth)
-        inputs = ("--ranks", "ranks.npz", "--hardware", hardware, *self.models)
         self.run(
-            "search",
-            *sizes,
-            *inputs,
-            "--sharing-loss",
-            0,
-            "--max-trees",
-            99,
-            "--out",
-            f"{name}.yaml",
+            f"search --batches {listed(batches)} --context {CONTEXT} --max-depth {self.sizes.depth} --ranks ranks.npz "
+            f"--hardware {hardware} {self.models} --sharing-loss 0 --max-trees 99 --out {name}.yaml",
             makes=f"{name}.yaml",
         )
 
     @property
-    def models(self) -> tuple[str, ...]:
-        return "--model", "smollm2-135m", "--drafter", self.priced, "--dtype", "bf16"
+    def pair(self) -> str:
+        return f"--target {shlex.quote(str(self.weights))} --draft {self.draft}"
 
-    def bench(
-        self, name: str, *, plan: str, batches: tuple[int, ...], prompts: str, ways: tuple[str, ...], tokens: int
-    ) -> None:
-        inputs = ("--target", self.weights, "--draft", self.draft, "--plan", f"{plan}.yaml", "--prompts", prompts)
-        sizes = ("--batches", ",".join(map(str, batches)), "--new-tokens", tokens, "--device", "cpu", "--threads", 1)
-        others = [word for way in ways for word in ("--with", way)]
-        outs = ("--out", f"{name}.json", "--steps-out", f"{name}.csv")
-        self.run("bench", *inputs, *sizes, *others, "--clock", "cpu", "--together", *outs, makes=f"{name}.json")
+    @property
+    def models(self) -> str:
+        return f"--model smollm2-135m --drafter {self.priced} --dtype bf16"
 
-    def fit(self, steps: str, result: str, out: str) -> None:
-        cells = self.result(result.removesuffix(".json"))["cells"]
+    def bench(self, name: str, *, plan: str, batches: tuple[int, ...], ways: tuple[str, ...], tokens: int) -> None:
+        others = "".join(f"--with {way} " for way in ways)
+        self.run(
+            f"bench {self.pair} --plan {plan}.yaml --prompts {name}.jsonl --batches {listed(batches)} "
+            f"--new-tokens {tokens} --device cpu --threads 1 {others}--clock cpu --together "
+            f"--out {name}.json --steps-out {name}.csv",
+            makes=f"{name}.json",
+        )
+
+    def fit(self, steps: str, out: str) -> None:
+        cells = self.result(steps)["cells"]
         context = round(sum(cell["context"] for cell in cells) / len(cells))
-        inputs = ("--steps", steps, "--hardware", "cpu.yaml", "--context", context, *self.models)
-        self.run("profile", "fit", *inputs, "--out", out, makes=out)
+        words = f"--steps {steps}.csv --hardware cpu.yaml --context {context} {self.models}"
+        self.run(f"profile fit {words} --out {out}", makes=out)
 
     def result(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((self.folder / f"{name}.json").read_text())
         return found
 
-    def run(self, *words: object, makes: str) -> None:
+    def run(self, words: str, *, makes: str) -> None:
         if (self.folder / makes).exists():
             return
-        command = [str(Path(sys.executable).with_name("treeopt")), *map(str, words)]
+        command = [str(Path(sys.executable).with_name("treeopt")), *shlex.split(words)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
-        sys.stderr.write(f"$ treeopt {' '.join(command[1:])}\n{done.stdout}{done.stderr}")
+        sys.stderr.write(f"$ treeopt {words}\n{done.stdout}{done.stderr}")
         if done.returncode:
             sys.exit(done.returncode)
+
+
+def listed(batches: tuple[int, ...]) -> str:
+    return ",".join(map(str, batches))
 
 
 def smollm2() -> Path:

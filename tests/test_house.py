@@ -56,6 +56,15 @@ def test_what_the_pages_name_is_there(page: str) -> None:
     assert sorted(path for path in named | linked if not (ROOT.parent / path).exists()) == []
 
 
+def test_the_functions_that_the_map_names_are_there() -> None:
+    named = re.findall(r"`([\w./]+\.py):(\w+)`", (ROOT.parent / "ARCHITECTURE.md").read_text())
+    assert len(named) > 3
+    for path, function in named:
+        tree = ast.parse((ROOT.parent / path).read_text())
+        names = [node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        assert function in names, path
+
+
 def test_every_package_has_its_line_on_the_map() -> None:
     text = (ROOT.parent / "ARCHITECTURE.md").read_text()
     packages = [path.name for path in ROOT.iterdir() if (path / "__init__.py").exists() and not path.is_symlink()]

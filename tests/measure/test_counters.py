@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from treeopt.errors import FileFormatError
 from treeopt.measure.counters import Counters, read_counters
 
 # Lines of a vLLM 0.32.0 scrape, values invented; two engines, which are added.
@@ -48,7 +49,12 @@ def test_a_series_that_begins_later_counts_from_zero() -> None:
     assert read_counters(SCRAPE).since(Counters()).drafts == 120.0
 
 
-@pytest.mark.parametrize("text", ["", "<html>", "vllm:generation_tokens_total", 'vllm:spec_decode_num_drafts_total{"'])
+@pytest.mark.parametrize("text", ["", "<html>", "vllm:generation_tokens_total"])
 def test_what_is_no_scrape_counts_nothing(text: str) -> None:
     assert read_counters(text) == Counters()
     assert read_counters(text).drafted_per_draft is None
+
+
+def test_a_counter_that_is_none_is_named_with_its_line() -> None:
+    with pytest.raises(FileFormatError, match=r"/metrics:2: not a Prometheus sample"):
+        read_counters('# of a server\nvllm:spec_decode_num_drafts_total{"')

@@ -83,11 +83,7 @@ def check_plan(
     plan = plan if deployed is None else deployed_plan(plan, deployed)
     candidates = PlannedBuckets.of(plan, batch=batch, context=context)
     pairs = compare_all(plan, metrics.sources, candidates, gate)
-    compared = pairs.compared
-    if inputs is not None:
-        chains = all(bucket.tree.is_chain for bucket in plan.buckets)
-        priced = [regret_of(c, inputs, plan, chains_only=chains) for c in compared]
-        compared = tuple(replace(c, regret=r) for c, r in zip(compared, priced, strict=True))
+    compared = pairs.compared if inputs is None else _with_regret(pairs.compared, inputs, plan)
     findings = [
         *not_active(metrics, candidates),
         *_of_compared(compared, inputs),
@@ -101,6 +97,11 @@ def check_plan(
         findings=tuple(findings),
         notes=(*metrics.warnings, *pairs.notes, *_flattered(plan), *_unclear(compared, gate)),
     )
+
+
+def _with_regret(compared: Sequence[Compared], inputs: Inputs, plan: Plan) -> tuple[Compared, ...]:
+    chains = all(bucket.tree.is_chain for bucket in plan.buckets)
+    return tuple(replace(c, regret=regret_of(c, inputs, plan, chains_only=chains)) for c in compared)
 
 
 def _of_compared(compared: Sequence[Compared], inputs: Inputs | None) -> list[Finding]:

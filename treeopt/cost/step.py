@@ -107,6 +107,12 @@ class ModelStep:
         """The most tokens that the drafter guesses one behind the other; None without a limit."""
         return self._tables.drafting.deepest
 
+    def drafting_s(self, *, batch: int, length: int, context: int) -> float:
+        """Seconds of drafting a chain, what the engine takes per pass included."""
+        depth = np.array([length], dtype=np.int64)
+        terms = self.terms(batch=batch, nodes=length + 1, depth=length, widths=[1] * length, context=context)
+        return terms.drafter_s + self.engine.draft_pass_s * int(self._tables.drafting.passes(depth)[0])
+
     def idle_s(self, *, batch: int, context: int) -> float:
         """Seconds that the drafter takes in a step that drafts nothing, to keep its cache; plain decoding has none."""
         B, L = np.array([batch], dtype=np.int64), np.array([context], dtype=np.int64)

@@ -74,21 +74,15 @@ def _write_triple(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> W
         raise InputError("SGLang loads one triple for all batch sizes", hint="give one chain or one dynamic tree")
     if setup.survival is not None and triple.topk > 1:
         raise InputError("SGLang pretends acceptance of chains only", hint="leave --synthetic out, or export a chain")
-    flags = [
-        f"--{_STEPS}",
-        str(triple.num_steps),
-        f"--{_TOPK}",
-        str(triple.topk),
-        f"--{_NODES}",
-        str(triple.num_draft_tokens),
-    ]
     paged = "topk > 1 with a page size above 1 needs the attention backend flashinfer, fa3 or triton"
     notes = (_REQUESTS, paged) if triple.topk > 1 else (_REQUESTS,)
-    return _flags_only(setup, word, flags, f"{_PROOF}: at most {triple.num_steps + 1}", notes)
+    return _flags_only(setup, word, _tree_flags(triple), f"{_PROOF}: at most {triple.num_steps + 1}", notes)
 
 
 def _write_ngram(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
-    length, depth = schedule.longest, schedule.longest + setup.lookup.longest
+    length, depth = schedule.longest, setup.lookup.longest
+    if setup.lookup.rule != "sglang":  # whose longest run is the depth of its trie
+        depth += length
     flags = [f"--{_NODES}", str(length + 1), *(w for name in _BREADTHS for w in (f"--{name}", "1"))]
     flags += [f"--{_TRIE}", str(depth)] if depth > _TRIE_DEPTH else []
     note = "SGLang looks n-grams up in a trie over all requests, by its own rule of which match counts"
@@ -106,7 +100,7 @@ def _write_adaptive(schedule: DraftSchedule, setup: Setup, word: DrafterWord) ->
     config = {str(start): {"candidate_steps": [length]} for start, length in lengths.items()}
     captured = capture_sizes_for(list(lengths), setup.end_of(schedule))
     file_name = "sglang_adaptive.json"
-    flags = [f"--{_STEPS}", str(schedule.longest), f"--{_TOPK}", "1", f"--{_NODES}", str(schedule.longest + 1)]
+    flags = _tree_flags(DynamicTree(schedule.longest, 1, schedule.longest + 1))
     adaptive = ["--speculative-adaptive", "--speculative-adaptive-config", setup.written_to(file_name)]
     old = setup.release is not None and setup.release < _KEYED_OFF
     graphs = ["--cuda-graph-bs" if old else "--cuda-graph-bs-decode", *map(str, captured)]
@@ -123,6 +117,10 @@ def _write_adaptive(schedule: DraftSchedule, setup: Setup, word: DrafterWord) ->
             _REQUESTS,
         ),
     )
+
+
+def _tree_flags(tree: DynamicTree) -> list[str]:
+    return [word for name, n in zip((_STEPS, _TOPK, _NODES), tree, strict=True) for word in (f"--{name}", str(n))]
 
 
 def _flags_only(setup: Setup, word: DrafterWord, flags: list[str], proof: str, notes: tuple[str, ...]) -> Written:

@@ -7,12 +7,12 @@ without looking at a stream. SGLang names its counters `sglang:`.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
-_LINE: Final = re.compile(r"^(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<value>[-+.\deE]+|\+Inf|NaN)\b")
-_POSITION: Final = re.compile(r'\bposition="(\d{1,4})"')
+from treeopt.acceptance.importers.prometheus import Scrape, parse_sample
+from treeopt.files.evidence_lines import Line
+
 _NAMES: Final = {
     "drafts": ("vllm:spec_decode_num_drafts_total",),
     "drafted": ("vllm:spec_decode_num_draft_tokens_total",),
@@ -63,18 +63,13 @@ class Counters:
 
 
 def read_counters(text: str) -> Counters:
-    """The counters of a scrape in Prometheus text, summed over the server's engines; others are passed over."""
-    known = {metric: name for name, metrics in _NAMES.items() for metric in metrics}
-    found: dict[str, float] = {}
-    positions: dict[int, float] = {}
-    for line in text.splitlines():
-        match = _LINE.match(line)
-        if match is None:
-            continue
-        name = known.get(match["name"])
-        if name is not None:
-            found[name] = found.get(name, 0.0) + float(match["value"])
-        elif match["name"] == _BY_POSITION and (at := _POSITION.search(match["labels"] or "")):
-            positions[int(at[1])] = positions.get(int(at[1]), 0.0) + float(match["value"])
-    by_position = tuple(positions.get(i, 0.0) for i in range(max(positions, default=-1) + 1))
-    return Counters(**found, by_position=by_position)
+    """The counters of a scrape in Prometheus text, summed over the server's engines; others are passed over.
+
+    Raises:
+        FileFormatError: one of them has no value that a counter has.
+    """
+    lines = (Line(name="/metrics", number=n, text=line, complete=True) for n, line in enumerate(text.splitlines(), 1))
+    wanted = (*(f"{name}{end}" for names in _NAMES.values() for name in names for end in "{ "), f"{_BY_POSITION}{{")
+    scrape = Scrape(tuple(parse_sample(line) for line in lines if line.text.startswith(wanted)))
+    by_position = tuple(item.value for item in scrape.by_position(_BY_POSITION, "position"))
+    return Counters(**{name: scrape.total(*names) for name, names in _NAMES.items()}, by_position=by_position)

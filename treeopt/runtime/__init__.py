@@ -117,24 +117,30 @@ def load_runtime(
                 f"batch {bucket.batches} has a dynamic tree: it is built anew in every step, so no table holds it",
                 hint="let its engine build it (treeopt export), or search without that engine",
             )
-    shapes = [Shape.of(bucket.tree, multiple_of=multiple_of if bucket.speculate else 1) for bucket in plan.buckets]
-    speculating = [shape for bucket, shape in zip(plan.buckets, shapes, strict=True) if bucket.speculate]
-    if common_shape and speculating:
-        largest = reduce(or_, speculating)
-        shapes = [largest if b.speculate else shape for b, shape in zip(plan.buckets, shapes, strict=True)]
     buckets = []
-    for bucket, shape in zip(plan.buckets, shapes, strict=True):
+    for bucket, shape in zip(plan.buckets, _shapes(plan, multiple_of, common=common_shape), strict=True):
         tables = tables_of(bucket.tree, shape)
         buckets.append(
             BucketTables(
-                batch=Range(bucket.batch.min, bucket.batch.max),
-                context=Range(bucket.context.min, bucket.context.max),
+                batch=Range(*bucket.batch),
+                context=Range(*bucket.context),
                 tree=bucket.tree,
                 shape=shape,
                 tables=tables if backend == "numpy" else _on_device(tables, device),
             )
         )
     return Runtime(tuple(buckets), Hysteresis() if hysteresis is None else hysteresis)
+
+
+def _shapes(plan: Plan, multiple_of: int, *, common: bool) -> list[Shape]:
+    """What each bucket's tables are padded to; with `common` one shape for all buckets that speculate."""
+    shapes = [Shape.of(bucket.tree, multiple_of=multiple_of if bucket.speculate else 1) for bucket in plan.buckets]
+    pairs = list(zip(plan.buckets, shapes, strict=True))
+    speculating = [shape for bucket, shape in pairs if bucket.speculate]
+    if not common or not speculating:
+        return shapes
+    largest = reduce(or_, speculating)
+    return [largest if bucket.speculate else shape for bucket, shape in pairs]
 
 
 def _on_device(tables: Tables, device: str | None) -> Tables:

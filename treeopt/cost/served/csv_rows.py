@@ -12,16 +12,17 @@ from and are passed over.
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from treeopt.cost.served.bench_rows import HeldFile
 from treeopt.cost.served.step import ServedStep, drafted_widths
 from treeopt.errors import FileFormatError, TreeError
 from treeopt.files.evidence_lines import Line
+from treeopt.files.rows import csv_rows
 from treeopt.tree import DraftTree
 
 _NAMES: Final = {
@@ -54,22 +55,15 @@ def read_csv_steps(path: Path, text: str) -> list[ServedStep]:
     Raises:
         FileFormatError: a column or value that is missing, no number, out of range or contradicts another.
     """
-    lines = csv.reader(text.removeprefix("\ufeff").splitlines())
-    columns = _columns(path, next(lines, []))
-    rows = []
-    try:
-        for values in lines:
-            if any(value.strip() for value in values):
-                line = Line(name=str(path), number=lines.line_num, text=",".join(values), complete=True)
-                found = {
-                    name: values[i].strip() for name, i in columns.items() if i < len(values) and values[i].strip()
-                }
-                rows.append(_Row(line=line, values=found).step())
-    except csv.Error as error:
-        raise FileFormatError(
-            f"{path}:{lines.line_num}: {error}", hint="give plain CSV, comma between values"
-        ) from None
-    return rows
+    rows = csv_rows(HeldFile(path, held=text.removeprefix("\ufeff")))
+    _, header = next(rows, (None, []))
+    columns = _columns(path, header)
+    return [
+        _Row(
+            line=line, values={name: cells[i] for name, i in columns.items() if cells[i : i + 1] not in ([], [""])}
+        ).step()
+        for line, cells in rows
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
