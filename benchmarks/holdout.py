@@ -196,7 +196,7 @@ def main() -> None:
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         for path in paths:
             evidence = load_traffic(str(path))[0]
-            trees = [searched(evidence, nodes).choice.tree for nodes in NODES]
+            trees = [searched(evidence, nodes).choice.draft for nodes in NODES]
             splits = list(pool.map(split, repeat(path), repeat(trees), range(SPLITS)))
             for i, nodes in enumerate(NODES):
                 rows.append([outcomes[i] for outcomes in splits])

@@ -65,6 +65,7 @@ class Run:
     context: int
     length: float
     speedup: float
+    question: str = "Llama-3.1-8B"
 
     @property
     def ratio(self) -> float:
@@ -140,6 +141,7 @@ def _specbundle(folder: Path) -> Iterator[Run]:
                 context=600,
                 length=float(row["accept_len"]),
                 speedup=float(row["speedup"]),
+                question=f"{row['target']}, {row['dataset']}, {row['draft_model']}",
             )
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from treeopt.arrays import BoolArray, IntArray
+from treeopt.arrays import BoolArray, IntArray, distinct
 from treeopt.errors import TreeError
 
 RankPath = tuple[int, ...]
@@ -47,6 +47,13 @@ class DraftTree:
                 )
             known.add(path)
         object.__setattr__(self, "paths", paths)
+
+    def __hash__(self) -> int:
+        return self._hash  # trees are the keys of what is known of them, asked for again and again
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.paths)
 
     @classmethod
     def from_parents(cls, parents: Sequence[int], ranks: Sequence[int] | None = None) -> DraftTree:
@@ -161,7 +168,7 @@ class DraftTree:
     @property
     def expanded_widths(self) -> IntArray:
         """`[D]` nodes at depth 0..D-1 that have children: what the drafter's pass at that depth processes."""
-        expanded = np.unique(self.parents[1:])
+        expanded = distinct(self.parents[1:])
         return np.bincount(self.depths[expanded], minlength=self.depth)[: self.depth].astype(np.int64)
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
@@ -41,6 +42,18 @@ def text(archive: Path, member: str) -> str:
     """One file of a wheel."""
     with zipfile.ZipFile(archive) as opened:
         return opened.read(member).decode()
+
+
+def sdist_texts(project: str, version: str, *members: str) -> list[str]:
+    """Files of a source release, by their paths below its folder."""
+    name = f"{project.replace('-', '_')}-{version}"
+    if not (CACHE / f"{name}.tar.gz").exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        only = ("--no-deps", "--no-binary", ":all:", "--no-build-isolation")
+        _pip("download", *only, "-q", f"{project}=={version}", "-d", str(CACHE))
+    with tarfile.open(CACHE / f"{name}.tar.gz") as opened:
+        found = [opened.extractfile(f"{name}/{member}") for member in members]
+        return [file.read().decode() for file in found if file is not None]
 
 
 def names_of(archive: Path) -> list[str]:

@@ -189,6 +189,20 @@ def test_along_a_text_the_copies_are_those_of_its_draft_starts(
         assert guesses.top(1).tolist() == wanted
 
 
+def test_of_several_rules_each_answers_alike_along_a_text_and_step_by_step() -> None:
+    rng, chain = np.random.default_rng(14), DraftTree.chain(3)
+    for rule in ("vllm", "llamacpp", "sglang"):
+        lookup = PromptLookup(rule=rule, shortest=2 if rule == "llamacpp" else 1, longest=2)
+        text = rng.integers(0, 3, 40).tolist()
+        levels = CopyDrafter(lookup, vocabulary_size=5).along(np.array(text), first=5, depth=3)
+        drafter = CopyDrafter(lookup, vocabulary_size=5)
+        for i, end in enumerate(range(5, len(text) - 2)):
+            found = draft(drafter, TreeBatch.of([chain]), [text[:end]], rows=np.array([0])).tokens[0, 1:]
+            assert found[0] == levels[0].top(1)[i]
+            if found[0] == text[end]:  # further down the text's own tokens are the path
+                assert found[1] == levels[1].top(1)[i]
+
+
 def test_only_the_copied_chain_is_followed() -> None:
     """A tree's other nodes have no token, so nothing follows them."""
     lookup = PromptLookup(rule="vllm", shortest=1, longest=3)

@@ -145,7 +145,7 @@ def test_formats_are_compared_by_the_largest_loss_then_by_the_mean() -> None:
         losses = tuple(Lost(Point(b, 2048), share, priced) for b, share in pairs)
         return Restricted(form=form, answers=tuple(answers), losses=losses)
 
-    assert restricted(0.25, 0.0, misses=1).order == (1, 0.25, 0.125)
+    assert restricted(0.25, 0.0, misses=1).order == (1, 0.0, 0.25, 0.125)
     even, uneven = restricted(0.2, 0.2), restricted(0.3, 0.0)  # the mean alone would take the second
     assert even.order < uneven.order
     assert restricted(0.2, 0.0).order < even.order

@@ -63,9 +63,11 @@ def is_profile(file: SourceFile) -> bool:
 
 
 def _is_engines(file: SourceFile) -> bool:
+    if b"treeopt." in next(file.chunks(), b"")[:_HEAD_BYTES]:
+        return False
     from treeopt.acceptance.importers.detection import detected  # thirty files that a profile does not need
 
-    return b"treeopt." not in next(file.chunks(), b"")[:_HEAD_BYTES] and detected(file) is not None
+    return detected(file) is not None
 
 
 def _imported(file: SourceFile) -> RankProfile:

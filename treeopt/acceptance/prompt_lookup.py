@@ -11,8 +11,11 @@ from treeopt.errors import InputError
 
 LookupRule = Literal["treeopt", "vllm", "sglang", "trtllm", "transformers", "llamacpp"]
 _RULES: Final[tuple[LookupRule, ...]] = get_args(LookupRule)
-COPYING_RULES: Final[tuple[LookupRule, ...]] = ("vllm", "transformers")  # those of `copied_from`
+EARLIEST_RULES: Final[tuple[LookupRule, ...]] = ("vllm", "transformers")
+COPYING_RULES: Final[tuple[LookupRule, ...]] = (*EARLIEST_RULES, "llamacpp")  # those of `copied_from`
+KNOWN_RULES: Final[tuple[LookupRule, ...]] = (*COPYING_RULES, "sglang")  # equal to the engine's own code
 _NAME: Final = re.compile(r"ngram(?::(?P<rule>[a-z]+))?(?::(?:(?P<low>\d{1,4})-)?(?P<high>\d{1,4}))?")
+_LONGEST: Final[dict[LookupRule, int]] = {"sglang": 18}  # its own default; elsewhere 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,11 +23,13 @@ class PromptLookup:
     """Whose rule an n-gram drafter follows, and how long the runs are that it looks up.
 
     `treeopt` is the rule of `treeopt ranks collect --draft ngram:3`: anew for every node, the most frequent follower
-    first. The engines copy what followed one match: vLLM and Transformers the earliest match of the longest run; the
-    rules of the others are not known here.
+    first. vLLM and Transformers copy what followed the earliest match of the longest run. llama.cpp's `ngram-simple`
+    copies what followed the latest match of runs of exactly `longest` tokens. SGLang merges what followed all runs of
+    up to `longest` tokens, the longest and latest first (`treeopt.acceptance.sglang_lookup`). TensorRT-LLM's code
+    cannot be run here: of its rule there is documentation only.
 
     Raises:
-        InputError: lengths that leave nothing.
+        InputError: lengths that leave nothing, or several of llama.cpp.
     """
 
     rule: LookupRule
@@ -34,6 +39,11 @@ class PromptLookup:
     def __post_init__(self) -> None:
         if not 1 <= self.shortest <= self.longest:
             raise InputError(f"runs of {self.shortest} to {self.longest} tokens", hint="give rising lengths from 1 on")
+        if self.rule == "llamacpp" and self.shortest != self.longest:
+            raise InputError(
+                f"runs of {self.shortest} to {self.longest} tokens: llama.cpp looks up one length",
+                hint=f"write ngram:llamacpp:{self.longest}",
+            )
 
     @property
     def name(self) -> str:
@@ -60,15 +70,16 @@ def parse_lookup(text: str) -> PromptLookup | None:
         raise InputError(
             f"'{text}' is no n-gram drafter", hint=f"write ngram:3, or ngram:RULE:1-3 with {', '.join(_RULES)}"
         )
-    if found["high"] is None:
-        return PromptLookup(rule=rule, shortest=DEFAULT_LOOKUP.shortest, longest=DEFAULT_LOOKUP.longest)
-    return PromptLookup(rule=rule, shortest=int(found["low"] or 1), longest=int(found["high"]))
+    longest = int(found["high"] or _LONGEST.get(rule, DEFAULT_LOOKUP.longest))
+    return PromptLookup(
+        rule=rule, shortest=int(found["low"] or (longest if rule == "llamacpp" else 1)), longest=longest
+    )
 
 
 def drafts_at_times(drafter: str | None) -> bool:
-    """Whether an engine's rule makes the drafts: it verifies one token in a step without a match.
+    """Whether a rule makes the drafts whose engine verifies one token in a step without a match.
 
-    treeopt's own decoder verifies its whole tree in every step.
+    treeopt's own decoder and SGLang verify as many tokens in every step.
     """
     if drafter is None or drafter.partition(":")[0] != "ngram":
         return False
@@ -76,20 +87,40 @@ def drafts_at_times(drafter: str | None) -> bool:
     return lookup is not None and lookup.rule in COPYING_RULES
 
 
-def copied_from(tokens: Sequence[int], lookup: PromptLookup) -> list[int | None]:
-    """Where a draft behind the first 1, 2, ... tokens of a text is copied from: its index, None where nothing matches.
+def copied_from(tokens: Sequence[int], lookup: PromptLookup, *, length: int) -> list[range]:
+    """What drafts of up to `length` tokens behind the first 1, 2, ... tokens of a text copy: places in the text.
 
-    That is behind the earliest match of the longest run that ends there: `[5, 1, 2, 9, 1, 2]` with runs of 1 to 3 ends
-    in the run 1, 2, which stood before the 9 at index 3, so the last element is 3 and the draft is 9, 1, 2.
+    By the rule of vLLM and Transformers `[5, 1, 2, 9, 1, 2]` with runs of 1 to 3 ends in the run 1, 2, which stood
+    before the 9 at index 3, so the last element is 3 to 5 and the draft is 9, 1, 2.
 
-    Source: vllm 0.32.0, `v1/spec_decode/ngram_proposer.py`; transformers 5.19, `PromptLookupCandidateGenerator`.
+    Source: vllm 0.32.0, `v1/spec_decode/ngram_proposer.py`; transformers 5.19, `PromptLookupCandidateGenerator`;
+    llama.cpp, `common/ngram-map.cpp` (`common_ngram_simple_draft`) as llama-cpp-python 0.3.36 has it.
     """
+    return (_latest if lookup.rule == "llamacpp" else _earliest)(tokens, lookup, length)
+
+
+def _earliest(tokens: Sequence[int], lookup: PromptLookup, length: int) -> list[range]:
     first: dict[tuple[int, ...], int] = {}  # the end of each run's first appearance
-    found: list[int | None] = []
+    found: list[range] = []
     for end in range(1, len(tokens) + 1):
         ends = [
             first.setdefault(tuple(tokens[end - run : end]), end)
             for run in range(min(lookup.longest, end), lookup.shortest - 1, -1)
         ]
-        found.append(next((place for place in ends if place < end), None))
+        place = next((place for place in ends if place < end), end)
+        found.append(range(place, min(place + length, end)))
+    return found
+
+
+def _latest(tokens: Sequence[int], lookup: PromptLookup, length: int) -> list[range]:
+    """The text's last token is neither in a match nor copied, nor is the first one in a match."""
+    run, latest = lookup.longest, dict[tuple[int, ...], int]()  # the end of each run's last appearance
+    found: list[range] = []
+    for end in range(1, len(tokens) + 1):
+        if (known := end - 2) - run >= 1:
+            latest[tuple(tokens[known - run : known])] = known
+        place = latest.get(tuple(tokens[end - run : end])) if end > run + length + 2 else None
+        stop = end if place is None else min(place + length, end - 1)
+        is_long = place is not None and stop - place >= run
+        found.append(range(place or 0, stop) if is_long else range(0))
     return found

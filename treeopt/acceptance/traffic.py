@@ -23,7 +23,7 @@ from treeopt.acceptance.model import PathModel, exact_lengths, expected_tokens, 
 from treeopt.acceptance.profile import RankProfile
 from treeopt.acceptance.replay import (
     Replay,
-    accepted_lengths,
+    accepted_on,
     draft_starts,
     replay_accepted,
 )
@@ -80,7 +80,7 @@ class Part:
         assert self.trace is not None
         if isinstance(draft, DynamicTree):
             return self.values.accepted(draft)
-        return accepted_lengths(self.trace.rank, _within(draft, self.trace.depth))
+        return accepted_on(self.trace, _within(draft, self.trace.depth))
 
     @property
     def values(self) -> TraceValues:

@@ -14,7 +14,9 @@ _STEPS: Final = "file of step times"
 
 def bench(
     target: TargetModel,
-    draft: Annotated[str, CliOption(help="ngram[:N], ngram:vllm:1-3, early-exit:K, or a model as for --target.")],
+    draft: Annotated[
+        str, CliOption(help="ngram[:N], ngram:ENGINE:LOW-HIGH, early-exit:K, or a model as for --target.")
+    ],
     plan: Annotated[Path, CliOption(help="The plan to run.", metavar="PLAN")],
     batches: Annotated[str | None, CliOption(help="Batch sizes: 1,2,4; the plan's largest per bucket.")] = None,
     prompts: Annotated[Path | None, CliOption(help="JSONL, as for `ranks collect`; 16 built-in texts.")] = None,

@@ -16,7 +16,9 @@ def collect(
     target: TargetModel,
     draft: Annotated[
         str,
-        CliOption(help="ngram[:N], ngram:vllm:1-3, early-exit:K, mtp, a drafter's folder, or a model as for --target."),
+        CliOption(
+            help="ngram[:N], ngram:ENGINE:LOW-HIGH, early-exit:K, mtp, a drafter's folder, or a model as for --target."
+        ),
     ],
     prompts: Annotated[Path, CliOption(help='JSONL: {"prompt": ...}, {"messages": [...]} or {"token_ids": [...]}.')],
     out: Annotated[Path, CliOption("--out", "-o", help="The trace, .npz.")],

@@ -82,6 +82,14 @@ def search(
         ),
     ] = None,
     only_listed: Annotated[bool, CliOption("--only-listed", help="Ask no batch sizes between those listed.")] = False,
+    traffic: Annotated[
+        str | None,
+        CliOption(
+            metavar="WEIGHTS",
+            help="How often so many requests run: 1=0.1,8=0.3,32=0.6, a CSV running,weight, or a server's log or "
+            "/metrics. An engine with one setting gets what gives most tokens/s over these.",
+        ),
+    ] = None,
     dtype: Dtype = Names.dtype,
     tp: Tp = Names.tp,
     kv_dtype: KvDtype = None,
@@ -144,7 +152,8 @@ def search(
 
     A batch size in --batches answers for the sizes between the one before it and itself, and so do --contexts.
     """
-    if (batch is None) == (batches is None):
+    asked = (batch is not None) + (batches is not None)
+    if asked > 1 or (asked == 0 and traffic is None):
         raise click.BadParameter("give either --batch N or --batches LIST", param_hint="--batch")
     if context is not None and contexts is not None:
         raise click.BadParameter("give either --context L or --contexts LIST", param_hint="--context")
@@ -162,7 +171,7 @@ def search(
         ready_to_write(page)
     with console.working("searching"):
         plan = run(
-            parse_batches(batches) if batches is not None else batch or 0,
+            parse_batches(batches) if batches is not None else () if batch is None else batch,
             ranks=mix or ranks,
             hardware=hardware,
             model=model,
@@ -183,6 +192,7 @@ def search(
             max_trees=max_trees,
             sharing_loss=sharing_loss,
             only_listed=only_listed,
+            traffic=traffic,
             holdout=holdout,
             seed=seed,
             command=command_line(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from treeopt.acceptance.prompt_lookup import COPYING_RULES, parse_lookup
+from treeopt.acceptance.prompt_lookup import KNOWN_RULES, parse_lookup
 from treeopt.collect.encoder import Encoder, check_same_vocabulary
 from treeopt.collect.heads.block import BlockDrafter
 from treeopt.collect.heads.chain import ChainDrafter, ChainHead
@@ -56,7 +56,7 @@ def load_tree_drafter(
     """
     V = target.vocabulary_size
     if (lookup := parse_lookup(draft.name)) is not None:
-        if lookup.rule in COPYING_RULES:
+        if lookup.rule in KNOWN_RULES:
             return lambda: CopyDrafter(lookup, vocabulary_size=V)
         return lambda: LookupDrafter(longest=lookup.longest, vocabulary_size=V)
     if draft.kind == "early-exit":

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from treeopt.acceptance.paths import MAX_RANKS
 from treeopt.acceptance.profile import Conditions
-from treeopt.acceptance.prompt_lookup import COPYING_RULES, PromptLookup, parse_lookup
+from treeopt.acceptance.prompt_lookup import KNOWN_RULES, PromptLookup, parse_lookup
 from treeopt.acceptance.rules import GREEDY, RECURSIVE_REJECTION, TARGET_SAMPLE
 from treeopt.collect.heads.files import HeadKind, kind_of
 from treeopt.errors import InputError, UnknownNameError
@@ -157,10 +157,10 @@ def parse_draft(text: str) -> DrafterSpec:
 def _known_lookup(text: str) -> PromptLookup:
     lookup = parse_lookup(text)
     assert lookup is not None
-    if lookup.rule not in ("treeopt", *COPYING_RULES):
+    if lookup.rule not in ("treeopt", *KNOWN_RULES):
         raise InputError(
-            f"drafter '{text}': how {lookup.rule} looks n-grams up is not known here",
-            hint=f"collect with ngram:N, or with the rule of {' or '.join(COPYING_RULES)}",
+            f"drafter '{text}': how {lookup.rule} looks n-grams up is known from documentation only",
+            hint=f"collect with ngram:N, or with the rule of {' or '.join(KNOWN_RULES)}",
         )
     if lookup.rule == "treeopt" and lookup.shortest > 1:
         raise InputError(f"drafter '{text}': treeopt's own rule looks up all runs", hint="write ngram:N")

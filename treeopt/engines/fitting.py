@@ -66,10 +66,13 @@ def fit_plan(plan: Plan, limits: DraftFamily, *, batch: int | None = None, allow
     )
     if not limits.per_batch and schedule.only is None:
         ranges = ", ".join(batches_in_words(b.batch.min, b.batch.max) for b in buckets)
-        raise InputError(f"it loads {limits.words}, the plan has several: {ranges}", hint="add --batch B")
+        raise InputError(
+            f"it loads {limits.words}, the plan has several: {ranges}",
+            hint="add --batch B, or search with --engine (and --traffic) for one that serves all",
+        )
     pairs = zip(buckets, choices, strict=True)
     losses = tuple(_loss(bucket, choice) for bucket, choice in pairs if choice.draft != bucket.draft)
-    return FittedDrafts(schedule, losses, tuple(_notes(buckets, limits)))
+    return FittedDrafts(schedule, losses, tuple(_notes(buckets, limits, weighed=bool(plan.weights))))
 
 
 def fit_schedule(schedule: DraftSchedule, limits: DraftFamily) -> FittedDrafts:
@@ -146,7 +149,7 @@ def _loss(bucket: Bucket, choice: _Choice) -> Loss:
     )
 
 
-def _notes(buckets: Sequence[Bucket], limits: DraftFamily) -> list[str]:
+def _notes(buckets: Sequence[Bucket], limits: DraftFamily, *, weighed: bool) -> list[str]:
     notes = [
         f"whether speculation pays at {batches_in_words(*b.batch)} is not known: {', '.join(b.missing)} would tell"
         for b in buckets
@@ -156,5 +159,6 @@ def _notes(buckets: Sequence[Bucket], limits: DraftFamily) -> list[str]:
         notes.append(f"the plan starts at batch {buckets[0].batch.min}; smaller batches get the same drafts, unpriced")
     if not limits.per_batch and len(buckets) == 1:
         where = batches_in_words(buckets[0].batch.min, buckets[0].batch.max)
-        notes.append(f"one setting serves all batch sizes; it was chosen for {where}")
+        by = ", by the weights of the plan" if weighed else ""
+        notes.append(f"one setting serves all batch sizes; it was chosen for {where}{by}")
     return notes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from treeopt.acceptance.prompt_lookup import COPYING_RULES, parse_lookup
+from treeopt.acceptance.prompt_lookup import EARLIEST_RULES, KNOWN_RULES, parse_lookup
 from treeopt.engines.format import USUAL_DRAFTERS, Engine, Format, Setup
 from treeopt.engines.growmap import SEQUOIA
 from treeopt.engines.llamacpp import LLAMACPP
@@ -77,10 +77,12 @@ class EngineAt(NamedTuple):
         if drafter.partition(":")[0] != "ngram" or rule is None:
             return None
         lookup = parse_lookup(recorded) if recorded is not None and recorded.startswith("ngram:") else None
-        if lookup is not None and (lookup.rule == rule or {lookup.rule, rule} <= {*COPYING_RULES}):
+        if lookup is not None and (lookup.rule == rule or {lookup.rule, rule} <= {*EARLIEST_RULES}):
             return None
         ours = "do not say by whose rule n-grams were looked up" if lookup is None else f"follow {lookup.rule}'s rule"
-        way = f"collect with ngram:{rule}:1-3" if rule in COPYING_RULES else f"count in {title} itself, and import that"
+        way = f"collect with ngram:{rule}"
+        if rule not in KNOWN_RULES:
+            way = f"there is documentation only of it, so count in {title} itself, and import that"
         return f"the ranks {ours}, {title} has its own and may accept much less: {way}"
 
     @property

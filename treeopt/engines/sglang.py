@@ -80,7 +80,9 @@ def _write_triple(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> W
 
 
 def _write_ngram(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
-    length, depth = schedule.longest, schedule.longest + setup.lookup.longest
+    length, depth = schedule.longest, setup.lookup.longest
+    if setup.lookup.rule != "sglang":  # whose longest run is the depth of its trie
+        depth += length
     flags = [f"--{_NODES}", str(length + 1), *(w for name in _BREADTHS for w in (f"--{name}", "1"))]
     flags += [f"--{_TRIE}", str(depth)] if depth > _TRIE_DEPTH else []
     note = "SGLang looks n-grams up in a trie over all requests, by its own rule of which match counts"

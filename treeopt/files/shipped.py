@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -30,6 +31,11 @@ class Located(NamedTuple):
 def shipped_names(kind: ShippedKind, *, folder: str = "**") -> list[str]:
     """Names of the shipped profiles of one kind, those of a folder alone where one is named."""
     return sorted(p.stem for p in (_PROFILES / kind).glob(f"{folder}/*.yaml"))
+
+
+def is_there(text: str) -> bool:
+    """Whether a file has that name; no error where no file can, as of text that is too long for one."""
+    return os.path.exists(text)
 
 
 def locate(kind: ShippedKind, name_or_file: str) -> Located:

@@ -15,6 +15,7 @@ from treeopt.plan.sources import Sources
 from treeopt.solve.bucket import Bucket
 from treeopt.solve.problem import Limits, Objective
 from treeopt.solve.time_limit import NO_LIMIT, TimeLimit
+from treeopt.solve.weights import BatchWeight, OverWeights, expected
 from treeopt.tree import DraftTree
 
 FORMAT: Final = "treeopt.plan/2"
@@ -47,13 +48,14 @@ class Plan:
 
     `context` is the longest one that the plan was made for; `limits`, `budget_tokens` and `time_limit` are the caps
     that the drafts were searched under. Buckets come by context, then by batch; every range of contexts covers the same
-    batch sizes.
+    batch sizes. `weights` say how often each batch size runs, where that was given; `expected` is what the plan gives
+    over them at its longest context.
     """
 
     FORMAT: ClassVar[str] = FORMAT
     WRITTEN: ClassVar[tuple[str, ...]] = (
-        *("created_with", "verification", "objective", "context", "buckets", "notes", "sources"),
-        *("limits", "budget_tokens", "time_limit"),
+        *("created_with", "verification", "objective", "context", "buckets", "expected", "notes", "sources"),
+        *("limits", "budget_tokens", "time_limit", "weights"),
     )
     created_with: CreatedWith
     verification: Verification
@@ -65,6 +67,13 @@ class Plan:
     limits: Limits = Limits()
     budget_tokens: Positive | None = None
     time_limit: TimeLimit = NO_LIMIT
+    weights: tuple[BatchWeight, ...] = ()
+
+    @property
+    def expected(self) -> OverWeights | None:
+        """Mean tokens/s over the weights at the longest context; None without weights."""
+        own = (at for bucket in self.buckets if bucket.context.max == self.context for at in bucket.by_batch)
+        return expected(self.weights, own)
 
     @property
     def contexts(self) -> tuple[Span, ...]:

@@ -32,6 +32,7 @@ from treeopt.solve.draft_starts import rivals_at
 from treeopt.solve.price import price
 from treeopt.solve.problem import Limits, Point, Problem
 from treeopt.solve.report import best_chain
+from treeopt.solve.weights import OverWeights
 from treeopt.tree import DraftTree, RankPath
 
 # The nodes that follow the tree's own are priced up to this size, or so many of them.
@@ -119,13 +120,14 @@ class Explanation:
 
     `additions` are its nodes, best first, then those that would come next. `best_here` is the best choice for this
     batch size and context alone, whatever an engine loads; `sensitivity` is None where the step time does not come in
-    terms, `cliff` where the step is not beside a jump of its time.
+    terms, `cliff` where the step is not beside a jump of its time. `expected` is what the plan gives over its weights
+    of batch sizes, which chose its draft where one serves all; None without weights.
     """
 
     FORMAT: ClassVar[str] = "treeopt.explain/2"
     WRITTEN: ClassVar[tuple[str, ...]] = (
         *("batch", "context", "bucket_batch", "bucket_context", "speculate", "choice", "plain", "best_here", "peak"),
-        *("plain_experts", "additions", "cliff", "sensitivity"),
+        *("plain_experts", "additions", "cliff", "expected", "sensitivity"),
     )
     batch: Count
     context: Whole
@@ -137,6 +139,7 @@ class Explanation:
     additions: tuple[Addition, ...]
     sensitivity: CostSensitivity | None
     cliff: str | None = None
+    expected: OverWeights | None = None
 
     @property
     def bucket_batch(self) -> Span:
@@ -210,6 +213,7 @@ def explain(plan: Plan, inputs: Inputs, *, batch: int, context: int | None = Non
         additions=tuple(_additions(bucket.tree, traffic, plan.limits, cost, point)),
         sensitivity=cost_sensitivity(_alone(bucket, point, choice, plain, chain, runner_up), problem, traffic, cost),
         cliff=cliff(cost, batch * bucket.nodes),
+        expected=plan.expected,
     )
 
 

@@ -77,9 +77,21 @@ class Restricted:
         return sum(lost.share for lost in self.losses) / len(self.losses)
 
     @property
-    def order(self) -> tuple[int, float, float]:
-        """Less is better: buckets that miss a limit, then the largest loss, then the mean."""
-        return sum(b.meets_limit is False for b in self.buckets), self.worst, self.mean
+    def order(self) -> tuple[int, float, float, float]:
+        """Less is better: buckets that miss a limit, what is lost over weights, the largest loss, then the mean."""
+        return sum(b.meets_limit is False for b in self.buckets), -self.over_weights, self.worst, self.mean
+
+    @property
+    def over_weights(self) -> float:
+        """Mean tokens/s over the weights of batch sizes, all contexts together; 0 without weights."""
+        rates = (
+            (weight.share, at)
+            for own in self.answers
+            for weight in own.problem.weights
+            for at in own.bucket.by_batch
+            if weight.batch == at.batch
+        )
+        return sum(share * at.tokens_per_s for share, at in rates)
 
     @property
     def buckets(self) -> tuple[Bucket, ...]:

@@ -120,6 +120,7 @@ def make_plan(
         limits=answers[0].problem.caps,
         budget_tokens=question.budget_tokens,
         time_limit=question.time_limit,
+        weights=question.weights,
     )
 
 
@@ -129,7 +130,7 @@ def _where_plain_is_known(question: Problem, cost: StepCost) -> Iterator[Problem
     for known, run in groupby(ranges, key=lambda pair: knows_plain(cost, pair[1])):
         own = list(run)
         batches, first = tuple(batch for _, batch in own), own[0][0][0]
-        yield replace(question, batches=batches, first_batch=first, may_be_off=question.may_be_off and known)
+        yield replace(question.only(batches, first), may_be_off=question.may_be_off and known)
 
 
 def _engine(target: Target, found: Sequence[Restricted], *, known: bool) -> EngineSource:

@@ -9,12 +9,13 @@ from typing import Final, Protocol, runtime_checkable
 from treeopt.answer import Note
 from treeopt.cost import break_even_batch
 from treeopt.cost.step_cost import StepCost
-from treeopt.draft_family import Chains
+from treeopt.draft_family import Chains, in_words
 from treeopt.plan.sources import RanksSource
 from treeopt.solve.bucket import Bucket, CostSensitivity, Option
 from treeopt.solve.buckets import batches_in_words
 from treeopt.solve.problem import TIE, Objective, Problem
 from treeopt.solve.time_limit import TimeLimit
+from treeopt.solve.weights import expected
 
 # A note names so many buckets.
 _NAMED: Final = 8
@@ -144,13 +145,14 @@ def reason(
         one_for_all: the engine has one setting, so more batch sizes in the list would not help.
     """
     if not bucket.speculate:
-        return [_why_not(bucket, ranks)]
+        return [_why_not(bucket, ranks), *_over_weights(bucket, problem)]
     parts = [_no_plain(bucket) if bucket.plain is None else _price(bucket, ridge_tokens)]
     parts += _slower(bucket, problem, one_for_all)
     largest = max(bucket.choice.nodes, bucket.runner_up.nodes if bucket.runner_up else 1)
     if largest == problem.limits.max_nodes:
         parts.append(f"the cap --max-nodes {problem.limits.max_nodes} binds: a larger tree may gain more")
     parts += _passed_over(bucket, problem)
+    parts += _over_weights(bucket, problem)
     parts += _shared(bucket, problem, one_for_all)
     if bucket.choice.depth == ranks.depth and problem.caps.max_depth != ranks.depth:
         parts.append(f"the evidence ends at depth {ranks.depth}: a deeper tree may gain more")
@@ -187,6 +189,22 @@ def _slower(bucket: Bucket, problem: Problem, one_for_all: bool) -> list[str]:
             + ("" if one_for_all else ": list more batch sizes")
         )
     return parts
+
+
+def _over_weights(bucket: Bucket, problem: Problem) -> list[str]:
+    """What one draft gives over the weights of batch sizes, and the one whose largest loss is smallest beside it."""
+    mean, even = expected(problem.weights, bucket.by_batch), bucket.minimax
+    if mean is None or even is None:
+        return []
+    over = "" if mean.speedup is None else f", {mean.speedup:.2f}x plain decoding"
+    said = f"one draft for all: {mean.tokens_per_s:,.0f} tokens/s over the weights of batch sizes{over}"
+    if even.option.draft == bucket.draft:
+        return [f"{said}; its largest loss at any of them is the smallest too ({even.loss:.1%})"]
+    loss = max(at.loss for at in bucket.by_batch)
+    return [
+        f"{said}, and {loss:.1%} lost at one of them; {in_words(even.option.draft)} would lose {even.loss:.1%} at most "
+        f"and give {even.mean_tokens_per_s:,.0f} tokens/s"
+    ]
 
 
 def _shared(bucket: Bucket, problem: Problem, one_for_all: bool) -> list[str]:

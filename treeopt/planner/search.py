@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from treeopt.cost.step_cost import StepCost
@@ -10,13 +10,14 @@ from treeopt.plan.plan import Plan
 from treeopt.planner.inputs import load_inputs
 from treeopt.planner.make import make_plan
 from treeopt.planner.names import Names
+from treeopt.planner.weights_input import load_weights
 from treeopt.solve.buckets import Sharing
 from treeopt.solve.problem import DEFAULT_CONTEXT, Limits, Problem, parse_objective
 from treeopt.solve.time_limit import OUTPUT_TOKENS, TimeLimit
 
 
 def search(
-    batches: int | Iterable[int],
+    batches: int | Iterable[int] = (),
     *,
     ranks: str | None = None,
     hardware: str = Names.hardware,
@@ -38,6 +39,7 @@ def search(
     max_trees: int | None = None,
     sharing_loss: float | None = None,
     only_listed: bool = False,
+    traffic: str | Mapping[int, float] | None = None,
     holdout: float | None = None,
     seed: int = 0,
     command: str | None = None,
@@ -46,7 +48,7 @@ def search(
     """The best draft for each batch size, or that none pays: what the command `treeopt search` gives.
 
     Args:
-        batches: one batch size or several; each answers for those above the previous one.
+        batches: one batch size or several; each answers for those above the previous one. Those of `traffic` are added.
         ranks: the acceptance: a shipped name, a file, or a mixture such as `code.npz=0.3,chat.npz=0.7`.
         hardware: a shipped name or a file.
         model: a shipped name or a `config.json`.
@@ -69,6 +71,8 @@ def search(
         sharing_loss: share of tokens/s that a batch size may lose so that fewer ranges change; default: what acceptance
             and price cannot tell, 2 % at most.
         only_listed: ask no batch sizes between those listed.
+        traffic: how often so many requests run: `{1: 0.1, 8: 0.9}`, `1=0.1,8=0.9`, or a file (see `load_weights`). One
+            draft for all is then the one that gives the most tokens/s over these weights.
         holdout: share of the documents to keep out of the search and judge by.
         seed: of the bootstrap behind the intervals.
         command: what the plan records as its origin; default: this call.
@@ -78,7 +82,10 @@ def search(
         InputError: an unknown name, a file that cannot be read, or a number out of range.
         SearchError: the limits leave nothing that the engine can load.
     """
+    weights = () if traffic is None else load_weights(traffic)
     asked = (batches,) if isinstance(batches, int) else tuple(batches)
+    if weights:
+        asked = tuple(sorted({*asked, *(weight.batch for weight in weights)}))
     contexts = (context,) if isinstance(context, int) else tuple(context)
     question = Problem(
         batches=asked,
@@ -91,6 +98,7 @@ def search(
         ),
         sharing=Sharing(max_loss=sharing_loss, max_trees=max_trees),
         only_listed=only_listed,
+        weights=weights,
     )
     question.over(contexts)  # says what is wrong with them before anything is loaded
     target = None

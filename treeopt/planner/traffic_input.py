@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from treeopt.acceptance.loading import load_profile
 from treeopt.acceptance.profile import RankProfile, differs, stated
 from treeopt.acceptance.traffic import Part, Traffic
 from treeopt.errors import InputError
-from treeopt.files.shipped import Located, locate
+from treeopt.files.shipped import Located, is_there, locate
 from treeopt.plan.sources import RanksPart, RanksSource
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ def load_traffic(text: str, *, confidence: bool = False) -> tuple[Traffic, Ranks
         InputError: an unknown name, an unreadable file, shares that do not sum to 1, or parts that were measured under
             different rules.
     """
-    if "=" not in text or Path(text).exists():
+    if "=" not in text or is_there(text):
         return _one_profile(text, confidence)
     shares = [_share(item) for item in text.split(",")]
     if abs(sum(share for _, share in shares) - 1.0) > 1e-6:

@@ -132,6 +132,9 @@ def _stops(e: Explanation) -> Text:
         if gain > TIE:
             size = "plain decoding" if option.nodes == 1 else f"{option.nodes} nodes, depth {option.depth},"
             text.append(f"\n{what} {size} would be fastest: {gain:+.1%}.", style="not dim")
+    if e.expected is not None and e.bucket.minimax is not None:
+        mean = f"{e.expected.tokens_per_s:,.0f} tokens/s"
+        text.append(f"\nOne draft serves all batch sizes: chosen by their weights, over which it gives {mean}.")
     if e.cliff is not None:
         text.append(f"\n{e.cliff[0].upper()}{e.cliff[1:]}.", style="not dim")
     return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -15,6 +16,7 @@ from treeopt.planner.names import DEFAULT_HARDWARE, DEFAULT_MODEL
 from treeopt.render.drawing import draw
 from treeopt.render.text import estimate, loss, ms, percent, plain_table, rate, speedup, words
 from treeopt.solve.bucket import Bucket, EngineLoss, Option
+from treeopt.solve.weights import BatchWeight
 
 # From this many columns on a terminal gets every number of a plan.
 WIDE: Final = 130
@@ -25,8 +27,17 @@ DRAWN_NODES: Final = 24
 def report(plan: Plan, width: int) -> RenderableType:
     """What the plan was made from; then its one answer in full, or a line per bucket."""
     if len(plan.buckets) == 1:
-        return Group(plan_heading(plan), one_bucket(plan.buckets[0]))
-    return Group(plan_heading(plan), bucket_table(plan, width))
+        return Group(plan_heading(plan), one_bucket(plan.buckets[0], plan.weights))
+    return Group(plan_heading(plan), bucket_table(plan, width), *_over_weights(plan))
+
+
+def _over_weights(plan: Plan) -> list[Text]:
+    """What several drafts give over the weights of batch sizes, at the longest context."""
+    mean = plan.expected
+    if mean is None:
+        return []
+    over = "" if mean.speedup is None else f", {mean.speedup:.2f}x plain decoding"
+    return [Text(f"over the weights of batch sizes: {mean.tokens_per_s:,.0f} tokens/s{over}")]
 
 
 def plan_heading(plan: Plan) -> Text:
@@ -68,7 +79,7 @@ def _contexts(plan: Plan) -> str:
     return f"context {listed[0]}" if len(listed) == 1 else f"contexts {', '.join(listed)}"
 
 
-def one_bucket(bucket: Bucket) -> RenderableType:
+def one_bucket(bucket: Bucket, weights: Sequence[BatchWeight] = ()) -> RenderableType:
     """The answer for one bucket: verdict, tree, alternatives, reason."""
     parts: list[RenderableType] = [Text(), _verdict(bucket), Text()]
     if bucket.speculate:
@@ -77,17 +88,18 @@ def one_bucket(bucket: Bucket) -> RenderableType:
             Text(),
         ]
     if len(bucket.by_batch) > 1:
-        parts += [batches_table(bucket), Text()]
+        parts += [batches_table(bucket, weights), Text()]
     return Group(*parts, alternatives(bucket), Text(), _because(bucket))
 
 
-def batches_table(bucket: Bucket) -> Table:
+def batches_table(bucket: Bucket, weights: Sequence[BatchWeight] = ()) -> Table:
     """One draft at every listed batch size that it serves, and what the best draft for that one alone would gain."""
-    table = plain_table("batch", "tokens/s", "speedup", "loses to its own best")
+    share = {weight.batch: f"{weight.share:.1%}" for weight in weights}
+    table = plain_table("batch", *(["of the time"] if weights else []), "tokens/s", "speedup", "loses to its own best")
     for at in bucket.by_batch:
-        table.add_row(
-            str(at.batch), f"{at.tokens_per_s:,.0f}", "-" if at.speedup is None else f"{at.speedup:.2f}x", loss(at.loss)
-        )
+        gain = "-" if at.speedup is None else f"{at.speedup:.2f}x"
+        of_time = [share.get(at.batch, "")] if weights else []
+        table.add_row(str(at.batch), *of_time, f"{at.tokens_per_s:,.0f}", gain, loss(at.loss))
     return table
 
 

@@ -145,6 +145,16 @@ class AtBatch(NamedTuple):
     loss: Share
 
 
+class Minimax(NamedTuple):
+    """The one draft whose largest loss at any listed batch size is smallest, priced at the largest, beside the one that
+    gives most over the weights: that loss, and its mean tokens/s over the weights.
+    """
+
+    option: Option
+    loss: Share
+    mean_tokens_per_s: Positive
+
+
 class Optimality(NamedTuple):
     """Whether the best draft is known, and the share by which any draft could at most beat the best one found.
 
@@ -184,7 +194,7 @@ class Bucket:
     documents can tell. `sharing_loss` is the most that an end of the range loses against its own best draft,
     `changes_loss` what a listed batch size loses so that fewer ranges change, `by_batch` the loss of each. Of a dynamic
     tree, `dynamic`, `tree` is the one that it builds on average confidence: its f may sum to another E. `engine_loss`
-    is None in plans that were not made for an engine.
+    is None in plans that were not made for an engine. `minimax` stands beside one draft that was chosen by weights.
     """
 
     WRITTEN: ClassVar[tuple[str | Group, ...]] = (
@@ -196,7 +206,7 @@ class Bucket:
             (
                 *("path_probabilities", "held_out_length", "time_per_token", "meets_limit", "speedup_at_min"),
                 *("chain_speedup", "ridge_batch", "runner_up", "sharing_loss", "changes_loss", "by_batch"),
-                *("smallest_visible_gain", "categories", "engine_loss"),
+                *("smallest_visible_gain", "categories", "engine_loss", "minimax"),
             ),
         ),
         "sensitivity",
@@ -230,6 +240,7 @@ class Bucket:
     smallest_visible_gain: NotNegative | None = None
     categories: tuple[Category, ...] = ()
     engine_loss: EngineLoss | None = None
+    minimax: Minimax | None = None
     sensitivity: CostSensitivity | None = None
 
     @property

@@ -10,6 +10,7 @@ import numpy as np
 
 from treeopt.arrays import BoolArray, FloatArray, IntArray
 from treeopt.errors import SearchError
+from treeopt.solve.weights import weighed_runs
 
 # Without a loss of its own, a plan's batch sizes lose no more than this so that fewer ranges change.
 MOST_SHARED: Final = 0.02
@@ -62,6 +63,7 @@ def share(
     max_trees: int | None = None,
     kind: BoolArray | None = None,
     banned: BoolArray | None = None,
+    gain: FloatArray | None = None,
 ) -> list[Shared]:
     """Split ranges of batch sizes into buckets.
 
@@ -74,19 +76,24 @@ def share(
         max_trees: at most so many buckets.
         kind: `[ranges]` two kinds of ranges that share no bucket.
         banned: `[ranges, options]` options that a range never runs.
+        gain: `[ranges, options]` what an option gives in a range, weighed by how often that runs.
 
     Among all partitions into runs of neighbours within the limits the result has the fewest buckets, then the smallest
     largest loss, then the smallest sum. Where `max_trees` allows none of these, it has the smallest largest loss of
-    all partitions into so many, within no limits.
+    all partitions into so many, within no limits; with `gain`, and always for a single bucket with it, the most gain.
     """
     strict = loss if banned is None else np.where(banned, np.inf, loss)
     most = np.maximum(limit, strict.min(axis=1)) + EXACT_TO
     strict = np.where(strict <= most[:, None], strict, np.inf)
     runs = np.zeros(len(loss), dtype=np.int64) if kind is None else np.concatenate([[0], np.cumsum(np.diff(kind))])
     trees = len(loss) if max_trees is None else min(max_trees, len(loss))
+    if gain is not None and max_trees == 1 and (one := _weighed(gain, loss, size, tie, 1)):
+        return one
     edges = _edges(np.where(runs[:, None] != runs, np.inf, _interval_losses(strict)), trees)
     if edges is not None:
         return [_pick(strict, size, tie, first, end - 1) for first, end in pairwise(edges)]
+    if gain is not None and (several := _weighed(gain, loss, size, tie, trees)):
+        return several
     forced = _interval_losses(loss)
     if kind is not None and np.count_nonzero(np.diff(kind)) < trees:
         forced = np.where(runs[:, None] != runs, np.inf, forced)
@@ -96,6 +103,12 @@ def share(
         _pick(loss, size, tie, first, end - 1, most=np.inf if end - first == 1 else float(limit[first:end].min()))
         for first, end in pairwise(edges)
     ]
+
+
+def _weighed(gain: FloatArray, loss: FloatArray, size: IntArray, tie: float, trees: int) -> list[Shared]:
+    """The buckets of most gain; none where no option is allowed everywhere."""
+    runs = weighed_runs(np.where(np.isfinite(loss), gain, -np.inf), size=size, tie=tie, most=trees) or ()
+    return [Shared(first, last, own, float(loss[first : last + 1, own].max())) for first, last, own in runs]
 
 
 def _edges(least: FloatArray, most: int, *, fewest: bool = True) -> list[int] | None:

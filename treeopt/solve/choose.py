@@ -10,7 +10,7 @@ import numpy as np
 
 from treeopt.acceptance.intervals import Interval, interval_of
 from treeopt.acceptance.traffic import Traffic
-from treeopt.arrays import BoolArray, FloatArray, IntArray
+from treeopt.arrays import BoolArray, FloatArray, IntArray, distinct
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.terms import StepTerms, Term, TermError
 from treeopt.draft_family import Chains, Draft
@@ -21,6 +21,8 @@ from treeopt.solve.problem import TIE, Objective, Point
 # A batch size may lose this share of the error of its step's price so that fewer ranges change: two drafts that near
 # each other share most of their step, and its error.
 PRICE_ERROR_SHARE: Final = 0.25
+# Batch sizes without a weight, among those that have one, decide ties only.
+_UNWEIGHED: Final = 1e-9
 
 
 class RangeLosses(NamedTuple):
@@ -76,15 +78,36 @@ def _at_a_loss(prices: Prices, asked: IntArray) -> BoolArray:
     return np.asarray(reduce(np.logical_or, slower[asked]))
 
 
-def choose(prices: Prices, limit: FloatArray) -> list[Shared]:
-    """The buckets and their candidates; `limit [ranges]` is what each range may lose so that fewer change."""
+def choose(prices: Prices, limit: FloatArray, *, weighed: bool = True) -> list[Shared]:
+    """The buckets and their candidates.
+
+    Args:
+        prices: the candidates at every point.
+        limit: `[ranges]` what each range may lose so that fewer change.
+        weighed: whether the problem's weights count.
+    """
     found, family = range_losses(prices), prices.problem.family
+    gain = weighed_gains(prices) if weighed else None
     if isinstance(family, Chains) and family.longest_first:
-        return _longest_first(prices, found, limit)
-    return _shared(prices, found, limit)
+        return _longest_first(prices, found, limit, gain)
+    return _shared(prices, found, limit, gain)
 
 
-def _shared(prices: Prices, found: RangeLosses, limit: FloatArray) -> list[Shared]:
+def weighed_gains(prices: Prices) -> FloatArray | None:
+    """`[ranges, C]` tokens/s at each listed batch size and the longest context, times how often that size runs.
+
+    Tokens that come too late for a time limit which another draft meets count as none. None without weights.
+    """
+    problem = prices.problem
+    if not problem.weights:
+        return None
+    share = {weight.batch: weight.share for weight in problem.weights}
+    shares = np.array([max(share.get(batch, 0.0), _UNWEIGHED) for batch in problem.batches])
+    row = corners(prices)[-1]
+    return np.asarray(shares[:, None] * np.where(np.isfinite(prices.value[row]), prices.objective[row], 0.0))
+
+
+def _shared(prices: Prices, found: RangeLosses, limit: FloatArray, gain: FloatArray | None) -> list[Shared]:
     problem = prices.problem
     most = np.maximum(limit, np.where(found.at_a_loss, np.inf, found.asked).min(axis=1)) + EXACT_TO
     return share(
@@ -95,24 +118,25 @@ def _shared(prices: Prices, found: RangeLosses, limit: FloatArray) -> list[Share
         max_trees=problem.sharing.max_trees,
         kind=found.met,
         banned=found.at_a_loss | (found.asked > most[:, None]),
+        gain=gain,
     )
 
 
-def _longest_first(prices: Prices, found: RangeLosses, limit: FloatArray) -> list[Shared]:
+def _longest_first(prices: Prices, found: RangeLosses, limit: FloatArray, gain: FloatArray | None) -> list[Shared]:
     """The buckets in which no later range drafts deeper than the first one.
 
     Where those without that rule break it, all depths of the first range are tried; as without the rule, fewer
     buckets within the stated loss win, then the smaller largest loss.
     """
-    depth, free = prices.candidates.depth, _shared(prices, found, limit)
+    depth, free = prices.candidates.depth, _shared(prices, found, limit, gain)
     if depth[free[0].option] == max(depth[bucket.option] for bucket in free):
         return free
     tried = []
-    for first in np.unique(depth):
+    for first in distinct(depth):
         capped = np.where(depth > first, np.inf, found.loss)
         capped[0, depth != first] = np.inf
         if np.isfinite(capped).any(axis=1).all():
-            tried.append(_shared(prices, found._replace(loss=capped), limit))
+            tried.append(_shared(prices, found._replace(loss=capped), limit, gain))
     return min(tried, key=lambda buckets: _rank(buckets, limit))
 
 

@@ -13,6 +13,7 @@ from treeopt.draft_family import ANY_TREE, OFF, Chains, DraftFamily, StaticTrees
 from treeopt.errors import InputError, SearchError, UnknownNameError
 from treeopt.solve.buckets import Sharing
 from treeopt.solve.time_limit import NO_LIMIT, TimeLimit
+from treeopt.solve.weights import BatchWeight
 from treeopt.tree import MAX_NODES, MAX_PREFIX
 
 MAX_BATCH: Final = 1_000_000
@@ -105,9 +106,11 @@ class Problem:
     `budget_tokens` caps B x N; under `length` it defaults to the ridge. `time_limit` caps the time per token.
     `sharing` says how much a batch size may lose by sharing its neighbour's draft. `family` is what may be drafted;
     without `may_be_off` something must be. Unless `only_listed`, the search asks more batch sizes where it helps.
+    `weights` say how often each listed batch size runs: where fewer drafts than needed may be held, those that give
+    the most tokens/s over the weights are; without weights those with the smallest largest loss.
 
     Raises:
-        InputError: no batch, a batch below 1, a context below 0, or a budget below 1.
+        InputError: no batch, a batch below 1, a context below 0, a budget below 1, or a weight of an unlisted batch.
     """
 
     batches: tuple[int, ...]
@@ -122,6 +125,7 @@ class Problem:
     family: DraftFamily = ANY_TREE
     may_be_off: bool = True
     only_listed: bool = False
+    weights: tuple[BatchWeight, ...] = ()
 
     @property
     def caps(self) -> Limits:
@@ -166,7 +170,12 @@ class Problem:
 
     def at(self, point: Point) -> Problem:
         """The same problem for one batch size and context."""
-        return replace(self, batches=(point.batch,), first_batch=None, context=point.context, first_context=None)
+        return replace(self.only((point.batch,), None), context=point.context, first_context=None)
+
+    def only(self, batches: tuple[int, ...], first_batch: int | None) -> Problem:
+        """The same problem for some of its batch sizes."""
+        weights = tuple(weight for weight in self.weights if weight.batch in batches)
+        return replace(self, batches=batches, first_batch=first_batch, weights=weights)
 
     def over(self, contexts: Sequence[int]) -> tuple[Problem, ...]:
         """One problem per range of contexts: a listed one answers for those above the previous one.
@@ -187,6 +196,10 @@ class Problem:
             raise InputError(f"batch {wrong[0]} is out of range", hint=f"a batch has 1 to {MAX_BATCH} requests")
         if list(self.batches) != sorted(set(self.batches)):
             raise InputError("batch sizes must rise", hint="list each batch size once, smallest first")
+        if unlisted := [weight.batch for weight in self.weights if weight.batch not in self.batches]:
+            raise InputError(
+                f"batch {unlisted[0]} has a weight and is not listed", hint="list it among the batch sizes"
+            )
         if not 0 <= self.context_min <= self.context <= MAX_PREFIX:
             raise InputError(f"context {self.context} is out of range", hint="give the committed tokens per request")
         if self.budget_tokens is not None and not self.budget_tokens >= 1:  # NaN too

@@ -11,11 +11,11 @@ import numpy as np
 from treeopt.acceptance.intervals import Interval, counted_interval, interval_of
 from treeopt.acceptance.traffic import Traffic
 from treeopt.answer import Estimate, Span
-from treeopt.arrays import IntArray
+from treeopt.arrays import IntArray, distinct
 from treeopt.cost import break_even_batch
 from treeopt.cost.step_cost import StepCost
 from treeopt.draft_family import Draft
-from treeopt.solve.bucket import AtBatch, Bucket, Category, Optimality, Option
+from treeopt.solve.bucket import AtBatch, Bucket, Category, Minimax, Optimality, Option
 from treeopt.solve.buckets import Shared
 from treeopt.solve.choose import corners, loss_within, paired_gain
 from treeopt.solve.draft_starts import Rivals, priced_rivals
@@ -23,24 +23,45 @@ from treeopt.solve.price import option, step_time_s
 from treeopt.solve.prices import Prices
 from treeopt.solve.problem import Objective, Point, Problem
 from treeopt.solve.time_limit import TimePerToken, documents_p99, steps_needed
+from treeopt.solve.weights import expected
 from treeopt.tree import DraftTree
 
 _PLAIN: Final = 0  # candidates start with plain decoding
 
 
-def buckets_of(chosen: Sequence[Shared], rivals: Rivals, traffic: Traffic, cost: StepCost, seed: int) -> list[Bucket]:
-    """The buckets of what was chosen for all ranges of batch sizes."""
+def buckets_of(
+    chosen: Sequence[Shared],
+    rivals: Rivals,
+    traffic: Traffic,
+    cost: StepCost,
+    seed: int,
+    even: Shared | None = None,
+) -> list[Bucket]:
+    """The buckets of what was chosen for all ranges of batch sizes; `even` is what one bucket would be unweighed."""
     problem = rivals.prices.problem
     ends = [Point(problem.ranges[shared.last][1], problem.context) for shared in chosen]
     drafts = [rivals.prices.candidates.draft(shared.option) for shared in chosen]
     categories = _categories(problem, drafts, ends, traffic, cost)
     pairs = zip(chosen, categories, strict=True)
-    return [replace(_bucket(shared, rivals, traffic, cost, seed), categories=own) for shared, own in pairs]
+    minimax = None if even is None else _minimax(even, rivals.prices)
+    return [
+        replace(_bucket(shared, rivals, traffic, cost, seed), categories=own, minimax=minimax) for shared, own in pairs
+    ]
+
+
+def _minimax(even: Shared, prices: Prices) -> Minimax | None:
+    """What the draft of the smallest largest loss gives over the weights."""
+    problem, rates = prices.problem, _by_batch(even, prices)
+    mean = expected(problem.weights, rates)
+    last = prices.points.index(Point(problem.batches[-1], problem.context))
+    if mean is None:
+        return None
+    return Minimax(_option(prices, last, even.option), max(at.loss for at in rates), mean.tokens_per_s)
 
 
 def _bucket(shared: Shared, rivals: Rivals, traffic: Traffic, cost: StepCost, seed: int) -> Bucket:
     prices, problem = rivals.prices, rivals.prices.problem
-    rows = np.unique(corners(prices)[:, shared.first : shared.last + 1])
+    rows = distinct(corners(prices)[:, shared.first : shared.last + 1])
     batch = Span(problem.ranges[shared.first][0], problem.ranges[shared.last][1])
     context = Span(problem.context_min, problem.context)
     last = prices.points.index(Point(batch.max, context.max))

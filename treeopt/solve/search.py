@@ -30,6 +30,8 @@ from treeopt.solve.report import buckets_of
 # Smaller drafts within this share of the best are asked whether the documents can tell them apart, at most so many.
 _RIVAL_LOSS: Final = 0.02
 _RIVALS: Final = 8
+# What one draft for all may lose at a batch size, so that drafts between the best ones of its ends are priced.
+_FORCED_LOSS: Final = 0.25
 
 
 class Answer(NamedTuple):
@@ -59,10 +61,11 @@ def search(problem: Problem, traffic: Traffic, cost: StepCost, *, seed: int = 0)
     if problem.time_limit.limits and not prices.met.any():
         raise _nothing_within(rivals)
     if len(prices.points) == 1:
-        chosen = [_alone(rivals, traffic, seed)]
-    else:
-        chosen = choose(prices, np.minimum(allowed_losses(prices, traffic, cost, seed), problem.sharing.most))
-    return buckets_of(chosen, rivals, traffic, cost, seed)
+        return buckets_of([_alone(rivals, traffic, seed)], rivals, traffic, cost, seed)
+    limit = np.minimum(allowed_losses(prices, traffic, cost, seed), problem.sharing.most)
+    chosen = choose(prices, limit)
+    even = choose(prices, limit, weighed=False)[0] if problem.weights and len(chosen) == 1 else None
+    return buckets_of(chosen, rivals, traffic, cost, seed, even)
 
 
 def _rivals(problem: Problem, traffic: Traffic, cost: StepCost, known: Prices | None = None) -> Rivals:
@@ -70,6 +73,8 @@ def _rivals(problem: Problem, traffic: Traffic, cost: StepCost, known: Prices | 
     if known is not None and traffic.depends_on_the_tree:
         drafts = [known.candidates.draft(i) for i in range(len(known.candidates.nodes))]
     share = problem.sharing.max_loss or _RIVAL_LOSS
+    if problem.sharing.max_trees is not None:
+        share = max(share, _FORCED_LOSS)
     return priced_rivals(problem, points_of(problem), traffic, cost, share=share, known=drafts)
 
 
