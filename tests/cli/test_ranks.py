@@ -129,13 +129,6 @@ def test_mixing_reports_every_category(run: Run, wrong: Wrong, trace: Path) -> N
     wrong(run("search", "--batch", "2", "--mix", "example=0.5"), "sum to 0.5")
 
 
-@pytest.mark.parametrize("command", [["ranks"], ["ranks", "import"], ["ranks", "show"], ["ranks", "merge"], ["replay"]])
-def test_every_command_has_help(run: Run, command: list[str]) -> None:
-    ran = run(*command, "--help")
-    assert ran.code == 0
-    assert "Usage: treeopt" in ran.out
-
-
 def test_replay_judges_the_dynamic_tree(run: Run, wrong: Wrong, trace: Path, tmp_path: Path) -> None:
     arrays = dict(np.load(trace))
     confidence = np.tile(np.array([0.5, 0.25, 0.1]), (600, 3, 1))
