@@ -196,7 +196,7 @@ def checked(check: Check, device: str) -> dict[str, Any]:
     from treeopt.cost.kernels.attention import GroupedAttention
     from treeopt.profile.points import compaction, tree_attention
     from treeopt.profile.pool import TensorPool
-    from treeopt.profile.workload import workload
+    from treeopt.profile.workloads import workload
 
     found: dict[str, Any] = {"kernel": check.name, "dtype": check.dtype}
     shape = GroupedAttention(heads=check.heads, kv_heads=check.kv_heads, head_dim=check.head_dim)

@@ -65,7 +65,7 @@ def run(case: Case, folder: Path) -> str:
     folder = folder / "job"  # a config.json is called as its folder is
     shutil.copytree(INPUTS, folder)
     shutil.copyfile(TRACE, folder / "trace.npz")
-    _keep_up(folder)
+    keep_up(folder)
     before = {path.name for path in folder.iterdir()}
     code, out, err = _call(case.arguments, folder)
     parts = [f"$ treeopt {shlex.join(case.arguments)}\n", f"exit code {code}\n", f"--- stdout\n{out}"]
@@ -96,7 +96,7 @@ def same(found: str, recorded: str) -> bool:
     return all(np.isclose(float(a), float(b), rtol=TOLERANCE, atol=1e-12) for a, b in pairs)
 
 
-def _keep_up(folder: Path) -> None:
+def keep_up(folder: Path) -> None:
     """Plans of before name the hardware profile by its hash of then: one that was fitted anew is not their matter."""
     now = hashlib.sha256(HARDWARE.read_bytes()).hexdigest()
     named = re.compile(rf"(hardware: {{name: {HARDWARE.stem},\s+sha256: )[0-9a-f]{{64}}")
