@@ -76,7 +76,8 @@ def _imported(file: SourceFile) -> RankProfile:
     imported = read_evidence([file])
     names = [profile.name for profile in imported.profiles]
     if not names:
-        raise InputError(f"{file.name}: nothing in it can be planned from", hint=f"{imported.unplanned[0]}")
+        why = next(map(str, (*imported.unplanned, *imported.warnings)), "it holds no draft")
+        raise InputError(f"{file.name}: nothing in it can be planned from", hint=why)
     if len(names) > 1:
         raise InputError(
             f"{file.name} holds {len(names)} sources: {', '.join(names)}",

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from treeopt.errors import FileFormatError, InputError
 from treeopt.files.documents import Document, Field, parse_document, read_text
+from treeopt.files.opening import called
 
 _KEY: Final = re.compile(r"\s*(#[^\n]*\n\s*)*([\w\"'.-]+\s*:(\s|$)|[{\[-]\s|[{\[])")  # YAML or JSON starts so
 _FLAG: Final = re.compile(r"(^|\s)--?[a-z][a-z0-9-]*", re.MULTILINE)
@@ -62,8 +63,8 @@ def read_source(path: Path) -> EngineFile:
         FileFormatError: it is neither JSON, YAML nor a command line.
     """
     if path.suffix in (".pt", ".pth"):
-        return EngineFile(name=str(path), path=path)
-    return parse_source(read_text(path, what="configuration"), name=str(path))
+        return EngineFile(name=called(path), path=path)
+    return parse_source(read_text(path, what="configuration"), name=called(path))
 
 
 def parse_source(text: str, *, name: str) -> EngineFile:

@@ -15,7 +15,7 @@ import yaml
 
 from treeopt.errors import FileFormatError, InputError
 from treeopt.files.documents import Document, Field, os_error, parse_document, text_of
-from treeopt.files.opening import OpenedFile
+from treeopt.files.opening import OpenedFile, called
 
 MAX_LINE_BYTES: Final = 16 << 20
 MAX_DOCUMENT_BYTES: Final = 64 << 20
@@ -101,7 +101,7 @@ class SourceFile:
     @property
     def name(self) -> str:
         """What messages call it."""
-        return "standard input" if str(self.path) == "-" else str(self.path)
+        return called(self.path)
 
     def error(self, message: str, *, hint: str) -> FileFormatError:
         """An error about the whole file."""

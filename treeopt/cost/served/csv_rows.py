@@ -22,6 +22,7 @@ from treeopt.cost.served.bench_rows import HeldFile
 from treeopt.cost.served.step import ServedStep, drafted_widths
 from treeopt.errors import FileFormatError, TreeError
 from treeopt.files.evidence_lines import Line
+from treeopt.files.opening import called
 from treeopt.files.rows import csv_rows
 from treeopt.tree import DraftTree
 
@@ -169,12 +170,14 @@ def _columns(path: Path, header: list[str]) -> dict[str, int]:
     for i, column in enumerate(header):
         name = known.get(column.strip().lower())
         if name is not None and name in found:
-            raise FileFormatError(f"{path}:1: two columns for {name}", hint="keep one of them")
+            raise FileFormatError(f"{called(path)}:1: two columns for {name}", hint="keep one of them")
         if name is not None:
             found[name] = i
     missing = list(_missing(found.keys() & _NAMES.keys()))
     if missing:
-        raise FileFormatError(f"{path}:1: the header lacks {' and '.join(missing)}", hint=f"found: {', '.join(header)}")
+        raise FileFormatError(
+            f"{called(path)}:1: the header lacks {' and '.join(missing)}", hint=f"found: {', '.join(header)}"
+        )
     return found
 
 
