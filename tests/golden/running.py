@@ -67,7 +67,7 @@ def run(case: Case, folder: Path) -> str:
     shutil.copyfile(TRACE, folder / "trace.npz")
     keep_up(folder)
     before = {path.name for path in folder.iterdir()}
-    code, out, err = _call(case.arguments, folder)
+    code, out, err = call(case.arguments, folder)
     parts = [f"$ treeopt {shlex.join(case.arguments)}\n", f"exit code {code}\n", f"--- stdout\n{out}"]
     parts.append(f"--- stderr\n{err}")
     for path in sorted(folder.iterdir()):
@@ -79,7 +79,7 @@ def run(case: Case, folder: Path) -> str:
     }:  # packed by another version, the same arrays are other bytes
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
         said = said.replace(sha256, "SHA256").replace(f"-{sha256[:8]}.npz", "-SHA256.npz")
-    version = _call(("--version",), folder)[1].split()[1]
+    version = call(("--version",), folder)[1].split()[1]
     said = said.replace(version, "VERSION")
     return _ROUNDED.sub("ROUNDING", re.sub(r"torch \d[\w.+]*", "torch VERSION", said))
 
@@ -104,7 +104,7 @@ def keep_up(folder: Path) -> None:
         path.write_text(named.sub(rf"\g<1>{now}", path.read_text()))
 
 
-def _call(arguments: tuple[str, ...], folder: Path) -> tuple[int, str, str]:
+def call(arguments: tuple[str, ...], folder: Path) -> tuple[int, str, str]:
     out, err = io.StringIO(), io.StringIO()
     code = 0
     streams = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
