@@ -123,9 +123,14 @@ def test_a_profile_whose_trace_is_gone_says_which_profile(tmp_path: Path) -> Non
 def test_a_timing_row_that_no_kernel_has_is_named(old: str, new: str, tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text((INPUTS / "attention.csv").read_text().replace(old, new, 1))
-    with pytest.raises(
-        FileFormatError, match=r"rows\.csv:\d+: the \w+ is not a positive number that a kernel can have"
-    ):
+    with pytest.raises(FileFormatError, match=r"rows\.csv:\d+: the \w+ is not a positive number"):
+        fit_profile([INPUTS / "gemm.csv", path], [], FitRequest.of_gpu(None, "h100-sxm", None, None, **FIT))
+
+
+def test_a_column_without_its_name_is_missed_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text((INPUTS / "attention.csv").read_text().replace(",batch_size,", ",,", 1))
+    with pytest.raises(FileFormatError, match=r"rows\.csv: it has no column batch_size"):
         fit_profile([INPUTS / "gemm.csv", path], [], FitRequest.of_gpu(None, "h100-sxm", None, None, **FIT))
 
 
