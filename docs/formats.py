@@ -33,6 +33,7 @@ from treeopt.engines.schedule import TreeFile, TreesFile
 from treeopt.files.typed import Between, Group, fields_of, layout_of
 from treeopt.measure.rows import ServerSteps
 from treeopt.plan.plan import Plan
+from treeopt.planner.budget import Budgets
 from treeopt.planner.compare import Comparisons
 from treeopt.planner.explain import Explanation
 from treeopt.planner.replay import Replays
@@ -66,6 +67,7 @@ DOCUMENTS: Final = (
     Documented(Comparisons, "`treeopt compare --json`"),
     Documented(PlanReport, "`treeopt report --json`"),
     Documented(Replays, "`treeopt replay --json`"),
+    Documented(Budgets, "`treeopt budget --json`"),
     Documented(CheckReport, "`treeopt check --json`"),
     Documented(Watch, "`treeopt ranks watch --json`"),
     Documented(Export, "`treeopt export --json`"),

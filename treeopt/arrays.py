@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,15 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 _MARKED: Final = 1 << 20
+T = TypeVar("T", bound=np.generic)
+
+
+def distinct(values: npt.NDArray[T]) -> npt.NDArray[T]:
+    """The distinct values of an array of any shape, rising: those of `np.unique`, which imports `numpy.ma` for it."""
+    ordered = np.sort(values, axis=None)
+    new = np.ones(len(ordered), dtype=np.bool_)
+    new[1:] = ordered[1:] != ordered[:-1]
+    return ordered[new]
 
 
 class Axis(NamedTuple):

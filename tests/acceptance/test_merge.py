@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from treeopt.acceptance.merge import merge
-from treeopt.acceptance.paths import PathCounter, PathCounts
+from treeopt.acceptance.path_trie import PathCounter
+from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.position import MeanLength, PositionSurvival
 from treeopt.acceptance.profile import Conditions, RankEvidence, RankProfile
 from treeopt.acceptance.table import DepthRanks

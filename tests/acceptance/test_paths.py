@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from treeopt.acceptance.errors import EvidenceError
-from treeopt.acceptance.paths import PathCount, PathCounter, PathCounts
+from treeopt.acceptance.path_trie import PathCounter
+from treeopt.acceptance.paths import PathCount, PathCounts
 
 ROWS = np.array([[0, 0], [0, 1], [0, -1], [0, -2], [1, 0], [-1, 0], [-2, -2]])
 

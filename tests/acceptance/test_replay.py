@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traces import accepted, decode, shipped_trace, shuffled, trace_of, traces, trees
 
-from treeopt.acceptance.replay import ALL_POSITIONS_FLATTER, accepted_lengths, draft_starts, replay
+from treeopt.acceptance.replay import (
+    ALL_POSITIONS_FLATTER,
+    accepted_lengths,
+    accepted_on,
+    draft_starts,
+    replay,
+)
 from treeopt.acceptance.trace import Trace
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
@@ -29,6 +35,18 @@ def check_against_decoder(trace: Trace, tree: DraftTree) -> None:
 @given(traces(), trees())
 def test_the_replay_is_what_a_decoder_does(trace: Trace, tree: DraftTree) -> None:
     check_against_decoder(trace, tree)
+
+
+@given(traces(), trees())
+def test_the_trie_of_a_trace_says_what_its_rows_do(trace: Trace, tree: DraftTree) -> None:
+    assert accepted_on(trace, tree).tolist() == [accepted(row, tree) for row in trace.rank.tolist()]
+
+
+def test_ranks_beyond_the_trie() -> None:
+    rank = np.array([[300, 0], [0, 300], [254, 0], [0, 0]], dtype=np.int16)
+    trace = Trace(rank=rank, doc_id=np.zeros(4, dtype=np.int64), pos=np.arange(4))
+    assert accepted_on(trace, DraftTree(((0,), (300,), (300, 0)))).tolist() == [2, 1, 0, 1]
+    assert accepted_on(trace, DraftTree(((0,), (254,), (0, 0)))).tolist() == [0, 1, 1, 2]
 
 
 def test_a_long_document() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treeopt.acceptance.paths import PathCounter
+from treeopt.acceptance.path_trie import PathCounter
 from treeopt.acceptance.smoothing import SmoothedPaths
 from treeopt.solve.best_trees import best_trees
 from treeopt.solve.problem import Limits

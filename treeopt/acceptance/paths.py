@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from treeopt.acceptance.errors import EvidenceError
 from treeopt.arrays import FloatArray, IntArray
 from treeopt.tree import RankPath
 
-MISS = 0  # the right token was beyond the recorded ranks
-CUT = 255  # the document ended before this depth
-MAX_RANKS = CUT - 1  # a digit holds rank + 1 in a byte
+MAX_RANKS = 254  # that are told apart: a digit holds rank + 1, a miss or a cut in a byte
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,92 +147,3 @@ def _level(items: list[PathCount], index: dict[RankPath, int]) -> TrieLevel:
         count=np.array([i.count for i in items], dtype=np.float64),
         trials=np.array([i.trials for i in items], dtype=np.float64),
     )
-
-
-class PathCounter:
-    """Counts rank paths over chunks of a trace, in memory that grows with the distinct paths only.
-
-    Each row becomes one key of bytes, rank + 1 per depth, ended by a miss (0) or a cut (255): sorting the keys sorts
-    the paths, so one sort per chunk counts all depths.
-    """
-
-    def __init__(self, depth: int) -> None:
-        self.depth = depth
-        self._words = -(-depth // 8)
-        self._keys: npt.NDArray[np.generic] = self._pack(np.zeros((0, depth), dtype=np.uint8))
-        self._counts = np.zeros(0)
-
-    def add(self, rank: npt.NDArray[np.integer], weight: FloatArray | None = None) -> None:
-        """Count the rows of `rank [T, D]` (-1 beyond the recorded ranks, -2 beyond the document), weighted by `[T]`."""
-        keys, inverse, counts = np.unique(self._pack(_digits(rank)), return_inverse=True, return_counts=True)
-        chunk = counts.astype(np.float64) if weight is None else _sums(inverse, weight, len(keys))
-        merged, slot = np.unique(np.concatenate([self._keys, keys]), return_inverse=True)
-        self._counts = _sums(slot, np.concatenate([self._counts, chunk]), len(merged))
-        self._keys = merged
-
-    def result(self) -> PathCounts:
-        """The trie of everything counted.
-
-        Raises:
-            EvidenceError: nothing was counted, or no recorded rank was ever right.
-        """
-        digits = self._unpack(self._keys)
-        starts = float(self._counts[digits[:, :1].ravel() != CUT].sum()) if len(digits) else 0.0
-        if starts == 0:
-            raise EvidenceError("the trace is empty", keys=(), hint="record at least one position")
-        levels = tuple(_count_levels(digits, self._counts))
-        if not levels:
-            raise EvidenceError(
-                "no recorded rank was ever the target's token",
-                keys=(),
-                hint="check how ranks were recorded: 0 is the top guess",
-            )
-        return PathCounts(starts=starts, levels=levels)
-
-    def _pack(self, digits: npt.NDArray[np.uint8]) -> npt.NDArray[np.generic]:
-        padded = np.zeros((len(digits), self._words * 8), dtype=np.uint8)
-        padded[:, : self.depth] = digits
-        words = padded.view(">u8").astype(np.uint64)
-        if self._words == 1:
-            return words.ravel()
-        fields = [(f"w{i}", np.uint64) for i in range(self._words)]
-        return np.ascontiguousarray(words).view(fields).ravel()
-
-    def _unpack(self, keys: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
-        words = keys.view(np.uint64).reshape(-1, self._words)
-        return words.astype(">u8").view(np.uint8).reshape(-1, self._words * 8)[:, : self.depth]
-
-
-def _digits(rank: npt.NDArray[np.integer]) -> npt.NDArray[np.uint8]:
-    clipped = np.where(rank < MAX_RANKS, rank, -1).astype(np.int16)
-    digits = (clipped + 1).astype(np.uint8)  # -2, cut, wraps to 255
-    ended = np.logical_or.accumulate(clipped < 0, axis=1)
-    digits[:, 1:][ended[:, :-1]] = MISS
-    return digits
-
-
-def _sums(slot: IntArray, weight: FloatArray, size: int) -> FloatArray:
-    return np.bincount(slot, weight, size).astype(np.float64)
-
-
-def _count_levels(digits: npt.NDArray[np.uint8], counts: FloatArray) -> Iterator[TrieLevel]:
-    node = np.zeros(len(digits), dtype=np.int64)  # each row's node on the level above
-    for d in range(digits.shape[1]):
-        alive = (digits[:, d] != MISS) & (digits[:, d] != CUT)
-        digits, counts, node = digits[alive], counts[alive], node[alive]
-        if not len(digits):
-            return
-        rank = digits[:, d].astype(np.int64) - 1
-        new = np.ones(len(digits), dtype=np.bool_)
-        new[1:] = (node[1:] != node[:-1]) | (rank[1:] != rank[:-1])
-        child = np.cumsum(new) - 1
-        size = int(child[-1]) + 1
-        count = _sums(child, counts, size)
-        cut = digits[:, d + 1] == CUT if d + 1 < digits.shape[1] else np.zeros(len(digits), dtype=np.bool_)
-        yield TrieLevel(
-            parent=node[new],
-            rank=rank[new],
-            count=count,
-            trials=count - _sums(child, counts * cut, size),
-        )
-        node = child

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from treeopt.acceptance.errors import EvidenceError
+from treeopt.acceptance.paths import MAX_RANKS
 from treeopt.acceptance.trace import Trace
-from treeopt.arrays import FloatArray, IntArray
+from treeopt.arrays import IntArray
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
 
@@ -108,6 +109,14 @@ def accepted_lengths(rank: npt.NDArray[np.integer], tree: DraftTree) -> IntArray
     return np.asarray(tree.depths[deepest])
 
 
+def accepted_on(trace: Trace, tree: DraftTree) -> IntArray:
+    """`[T]` what `accepted_lengths` says of a trace's rows, by the trie of its paths, which holds ranks below 254."""
+    if int(tree.ranks.max()) >= MAX_RANKS or tree.depth > trace.depth:
+        return accepted_lengths(trace.rank, tree)
+    trie, row = trace.paths
+    return np.asarray(trie.accepted(tree)[row])
+
+
 def draft_starts(trace: Trace, accepted: IntArray) -> IntArray:
     """`[T]` how many of the D start phases begin a draft at each position, given the `[T]` accepted lengths.
 
@@ -125,13 +134,11 @@ def draft_starts(trace: Trace, accepted: IntArray) -> IntArray:
             keys=(),
             hint="record longer documents, or fewer depths",
         )
-    size = np.diff(trace.bounds)
+    begun, end, phase_starts = trace.walk
     after = np.arange(T) + accepted + 1
-    counts = np.append(trace.complete, False)
-    after = np.where(after < np.repeat(trace.bounds[1:], size), after, T)
-    jump = np.append(np.where(counts[after], after, T), T)  # [T + 1]: row T takes the walks that are over
-    phase = np.arange(T) - np.repeat(trace.bounds[:-1], size)
-    visits: FloatArray = np.append(trace.complete & (phase < trace.depth), 0.0)
+    after = np.where(after < end, after, T)
+    jump = np.append(np.where(begun[after], after, T), T)  # [T + 1]: row T takes the walks that are over
+    visits = phase_starts.copy()
     while True:
         arriving = np.bincount(jump, visits, T + 1)
         arriving[T] = 0.0

@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from treeopt.acceptance.draft_lengths import DraftLengths, recorded_lengths
 from treeopt.acceptance.errors import EvidenceError
-from treeopt.acceptance.paths import PathCounter, PathCounts
+from treeopt.acceptance.path_trie import PathCounter
+from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.profile import Conditions, RankProfile
 from treeopt.acceptance.profile_file import read_conditions
 from treeopt.acceptance.prompt_lookup import drafts_at_times

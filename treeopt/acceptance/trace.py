@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from treeopt.acceptance.errors import EvidenceError
-from treeopt.acceptance.paths import PathCounter, PathCounts
+from treeopt.acceptance.path_trie import PathCounter, PathTrie, path_trie
+from treeopt.acceptance.paths import PathCounts
 from treeopt.arrays import BoolArray, FloatArray, IntArray
+from treeopt.tree import MAX_DEPTH
 
 PAST_END: Final = -2
 TRACE_FORMAT: Final = "a trace has rank [T, D] (0: top guess, -1: not listed, -2: past the end), doc_id [T] and pos [T]"
-MAX_DEPTH: Final = 1024  # far above what any drafter drafts
 _CHUNK_ROWS: Final = 1 << 20
 _MOST: Final = 1.001  # a probability in half precision
 
@@ -85,6 +86,18 @@ class Trace:
         """`[T]` whether the row is recorded to depth D; only the last rows of a document are not."""
         return np.asarray(self.rank[:, -1] != PAST_END)
 
+    @cached_property
+    def walk(self) -> tuple[BoolArray, IntArray, FloatArray]:
+        """What every replay of the trace walks on.
+
+        `[T + 1]` whether a draft may start at a row, `[T]` the first row behind the row's document, and `[T + 1]` 1
+        where a walk starts: at each of the first D positions of a document. Row T is none.
+        """
+        size = np.diff(self.bounds)
+        phase = np.arange(len(self)) - np.repeat(self.bounds[:-1], size)
+        starts = np.append(self.complete & (phase < self.depth), False).astype(np.float64)
+        return np.append(self.complete, False), np.repeat(self.bounds[1:], size), starts
+
     def select(self, documents: BoolArray) -> Trace:
         """The trace of the documents that `documents [documents]` marks."""
         rows = documents[self.document]
@@ -97,13 +110,18 @@ class Trace:
         Raises:
             EvidenceError: no recorded rank was ever right.
         """
-        counter = PathCounter(self.depth)
-        if weight is not None:
-            counter.add(self.rank[weight > 0], weight[weight > 0])
+        if weight is None and len(self) > _CHUNK_ROWS:  # sorting needs several times the memory of what it sorts
+            counter = PathCounter(self.depth)
+            for start in range(0, len(self), _CHUNK_ROWS):
+                counter.add(self.rank[start : start + _CHUNK_ROWS])
             return counter.result()
-        for start in range(0, len(self), _CHUNK_ROWS):  # sorting needs several times the memory of what it sorts
-            counter.add(self.rank[start : start + _CHUNK_ROWS])
-        return counter.result()
+        trie, row = self.paths
+        return trie.counts(np.bincount(row, weight, trie.rows).astype(np.float64))
+
+    @cached_property
+    def paths(self) -> tuple[PathTrie, IntArray]:
+        """The trie of the recorded paths, and `[T]` which of its distinct rows each row is."""
+        return path_trie(self.rank)
 
 
 def check_rank(rank: npt.NDArray[Any]) -> None:

@@ -23,7 +23,7 @@ from treeopt.acceptance.model import PathModel, exact_lengths, expected_tokens, 
 from treeopt.acceptance.profile import RankProfile
 from treeopt.acceptance.replay import (
     Replay,
-    accepted_lengths,
+    accepted_on,
     draft_starts,
     replay_accepted,
 )
@@ -80,7 +80,7 @@ class Part:
         assert self.trace is not None
         if isinstance(draft, DynamicTree):
             return self.values.accepted(draft)
-        return accepted_lengths(self.trace.rank, _within(draft, self.trace.depth))
+        return accepted_on(self.trace, _within(draft, self.trace.depth))
 
     @property
     def values(self) -> TraceValues:
@@ -282,11 +282,13 @@ def _mixed(values: Sequence[DynamicTreeValues], weights: Sequence[float]) -> Dyn
 
 def _split(part: Part, held_out: float, seed: int) -> tuple[Part, Part]:
     if part.trace is None:
-        raise InputError(f"{part.name} has no documents to hold out", hint="give a trace (NPZ) with doc_id and pos")
+        raise InputError(f"{part.name} has no documents for --holdout", hint="give a trace (NPZ) with doc_id and pos")
     trace = part.trace
     count = round(held_out * trace.documents)
     if not 0 < count < trace.documents:
-        raise InputError(f"{trace.documents} documents do not split at {held_out:g}", hint="record more documents")
+        raise InputError(
+            f"{trace.documents} documents do not split at --holdout {held_out:g}", hint="record more documents"
+        )
     out = np.zeros(trace.documents, dtype=np.bool_)
     out[np.random.default_rng(seed).permutation(trace.documents)[:count]] = True
 

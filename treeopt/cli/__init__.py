@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import os
 import sys
@@ -17,6 +18,9 @@ from treeopt.errors import TreeoptError
 from treeopt.files.opening import remembering_inputs
 from treeopt.version import VERSION
 
+# Objects between two collections: a start makes many that stay, and looking through them again and again takes a
+# tenth of a short command.
+_GARBAGE: Final = 100_000
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
 
 
@@ -54,6 +58,9 @@ app = Commands(
             "treeopt.cli.explain:explain", "Each node's gain and price, and what would flip the answer."
         ),
         "replay": LazyCommand("treeopt.cli.replay:replay", "Tokens per step that a decoder gets on a trace."),
+        "budget": LazyCommand(
+            "treeopt.cli.budget:budget", "The node budget of trees that are built by confidence, by batch size."
+        ),
         "report": LazyCommand("treeopt.cli.report:report", "A plan as one page to look at and to show."),
         "export": LazyCommand(
             "treeopt.cli.export:export", "A plan as an engine reads it, what is lost, how to start it."
@@ -89,6 +96,7 @@ app = Commands(
 
 def main() -> None:
     """Run a command; what the user got wrong ends as `error:` and `hint:` on stderr and exit code 1."""
+    gc.set_threshold(_GARBAGE)
     _open_streams()
     try:
         with remembering_inputs():

@@ -23,7 +23,7 @@ _PIPE_WIDTH = 160
 
 def result(*parts: RenderableType) -> None:
     """Print the answer."""
-    console = Console(highlight=False, width=width())
+    console = Console(highlight=False, emoji=False, width=width())
     for part in parts:
         console.print(part, soft_wrap=isinstance(part, str), markup=False)
 
@@ -46,7 +46,7 @@ def width() -> int:
 
 def notes(found: Iterable[str | Note]) -> None:
     """Print what the reader must know beside the answer, what matters most first."""
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, emoji=False)
     listed = [Note.note(item) if isinstance(item, str) else item for item in found]
     for note in sorted(listed, key=lambda note: list(Level).index(note.level)):
         console.print(f"{note.level}: {note.text}", style=_STYLES[note.level], markup=False, soft_wrap=True)

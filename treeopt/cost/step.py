@@ -107,6 +107,12 @@ class ModelStep:
         """The most tokens that the drafter guesses one behind the other; None without a limit."""
         return self._tables.drafting.deepest
 
+    def drafting_s(self, *, batch: int, length: int, context: int) -> float:
+        """Seconds of drafting a chain, what the engine takes per pass included."""
+        depth = np.array([length], dtype=np.int64)
+        terms = self.terms(batch=batch, nodes=length + 1, depth=length, widths=[1] * length, context=context)
+        return terms.drafter_s + self.engine.draft_pass_s * int(self._tables.drafting.passes(depth)[0])
+
     def idle_s(self, *, batch: int, context: int) -> float:
         """Seconds that the drafter takes in a step that drafts nothing, to keep its cache; plain decoding has none."""
         B, L = np.array([batch], dtype=np.int64), np.array([context], dtype=np.int64)
@@ -142,12 +148,15 @@ class ModelStep:
 
     def cliff(self, tokens: int) -> str | None:
         """A sentence where a step of `tokens`, padded, is at a jump or spike of its measured GEMMs and experts."""
+        return _cliff(self._layers_s, int(self.engine.padded(np.array(float(tokens)))))
+
+    def weights_s(self, tokens: FloatArray) -> FloatArray:
+        """`[...]` seconds that the target's GEMMs, experts and logits take in steps of so many tokens, padded."""
+        return self._layers_s(self.engine.padded(tokens))
+
+    def _layers_s(self, tokens: FloatArray) -> FloatArray:
         target = self._tables.target
-
-        def time_s(several: FloatArray) -> FloatArray:
-            return target.layers_s(several) + target.experts_s(several) + target.lm_head_s(several)
-
-        return _cliff(time_s, int(self.engine.padded(np.array(float(tokens)))))
+        return target.layers_s(tokens) + target.experts_s(tokens) + target.lm_head_s(tokens)
 
     def scaled(self, term: Term | str, factor: float) -> ModelStep:
         """The same step with one term `factor` times as long."""

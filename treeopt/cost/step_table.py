@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
-from treeopt.arrays import FloatArray, IntArray
+from treeopt.arrays import FloatArray, IntArray, distinct
 from treeopt.cost.step_cost import IntLike, StepCost
 from treeopt.errors import InputError
 
@@ -94,7 +94,7 @@ class TableStep:
         B, N, D = (np.broadcast_to(np.asarray(x, dtype=np.int64), shape) for x in (batch, nodes, depth))
         if self.carried_by is not None:
             return self._carried(self.carried_by, B, N, D, widths, context)
-        for size in np.unique(B).tolist():
+        for size in distinct(B).tolist():
             if not self._reaches(size):
                 raise InputError(
                     f"{self.name} has no times at batch {size}",

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from treeopt.arrays import FloatArray, IntArray
+from treeopt.arrays import FloatArray, IntArray, distinct
 from treeopt.cost.step_cost import StepCost
 from treeopt.solve.best_trees import BestTrees
 from treeopt.solve.candidates import WIDTHS, FamilyCandidates, Sizes, concatenate, tree_candidates
@@ -59,7 +59,7 @@ def bounded(prices: Prices, listed: FamilyCandidates, cost: StepCost, lengths: L
     if not timed or listed.by_width is None or not (gap > TIE).any():
         return Bounded(prices, gap)
     wide = [prices.points[i] for i in np.flatnonzero(gap > TIE)]
-    rivals = sizes.only(np.unique(np.concatenate([_open(prices, sizes, point, cost) for point in wide])))
+    rivals = sizes.only(distinct(np.concatenate([_open(prices, sizes, point, cost) for point in wide])))
     caps = replace(problem.caps, max_nodes=int(rivals.nodes.max()), max_depth=int(rivals.depth.max()))
     widths = listed.by_width(caps)
     narrow = concatenate([tree_candidates(trees, sizes.levels) for trees in widths])

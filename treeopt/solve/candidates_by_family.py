@@ -173,7 +173,7 @@ def _listed(trees: Sequence[DraftTree], tokens: Sequence[float], depth: int) -> 
 def _leading(candidates: Candidates, ranks: PathModel, limits: Limits, depth: int) -> Candidates:
     """The candidates with leading parents; where they take one away, narrower trees of its size stand in."""
     kept = _with_leading_parents(candidates)
-    missing = np.setdiff1d(np.arange(len(candidates.nodes)), kept)
+    missing = np.delete(np.arange(len(candidates.nodes)), kept)
     if not len(missing):
         return candidates
     narrower = [tree_candidates(best_trees(ranks, limits, max_width=w), depth) for w in _NARROW]

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from treeopt.acceptance.model import PathModel
-from treeopt.arrays import BoolArray, FloatArray, IntArray
+from treeopt.arrays import BoolArray, FloatArray, IntArray, distinct
 from treeopt.solve.best_trees import TreeLevel, best_trees, nodes_above
 from treeopt.solve.problem import Limits
 from treeopt.tree import DraftTree, RankPath
@@ -132,15 +132,15 @@ def _certificate(
     known = np.maximum.accumulate(np.pad(best, (0, size - len(best)), mode="edge"))
     nodes = np.arange(size)
     # The price at which the best tree has N nodes is about the N-th largest f.
-    listed = np.unique(np.concatenate([level.f for level in levels])) if levels else np.zeros(0)
+    listed = distinct(np.concatenate([level.f for level in levels])) if levels else np.zeros(0)
     first = max(len(listed) - 2 * size, 0)
-    spaced = np.unique(np.linspace(first, len(listed) - 1, min(len(listed) - first, _PRICES)).astype(np.int64))
+    spaced = distinct(np.linspace(first, len(listed) - 1, min(len(listed) - first, _PRICES)).astype(np.int64))
     prices = np.concatenate([[threshold], listed[spaced]])
     gains = _priced_gains(levels, limits.max_children, prices)
     for _ in range(_REFINED):
         upper = 1.0 + gains[:, None] + prices[:, None] * nodes
         exact = (known >= upper - (prices - threshold)[:, None]).any(axis=0)
-        at = np.unique(upper.argmin(axis=0)[~exact])
+        at = distinct(upper.argmin(axis=0)[~exact])
         if not len(at):
             break
         beside = np.concatenate(

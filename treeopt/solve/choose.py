@@ -10,7 +10,7 @@ import numpy as np
 
 from treeopt.acceptance.intervals import Interval, interval_of
 from treeopt.acceptance.traffic import Traffic
-from treeopt.arrays import BoolArray, FloatArray, IntArray
+from treeopt.arrays import BoolArray, FloatArray, IntArray, distinct
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.terms import StepTerms, Term, TermError
 from treeopt.draft_family import Chains, Draft
@@ -132,7 +132,7 @@ def _longest_first(prices: Prices, found: RangeLosses, limit: FloatArray, gain: 
     if depth[free[0].option] == max(depth[bucket.option] for bucket in free):
         return free
     tried = []
-    for first in np.unique(depth):
+    for first in distinct(depth):
         capped = np.where(depth > first, np.inf, found.loss)
         capped[0, depth != first] = np.inf
         if np.isfinite(capped).any(axis=1).all():

@@ -19,7 +19,7 @@ import numpy as np
 
 from treeopt.acceptance.model import PathModel, exact_lengths, path_probabilities
 from treeopt.acceptance.traffic import Traffic
-from treeopt.arrays import BoolArray, FloatArray, IntArray
+from treeopt.arrays import BoolArray, FloatArray, IntArray, distinct
 from treeopt.cost.step_cost import StepCost
 from treeopt.draft_family import OFF, Chains, Draft, DynamicTrees
 from treeopt.solve.bound import Bounded, bounded
@@ -243,7 +243,7 @@ class _Search:
         self.lists[draft] = made = _List(bounded=own, ratio=np.full(len(candidates.nodes), np.nan))
         chains = np.flatnonzero(candidates.nodes == candidates.depth + 1)
         asked = np.concatenate([chains, candidates.of_size(nodes_of(draft), depth_of(draft))])
-        self._replay_listed(made, np.union1d(asked, own.prices.scores.argmax(axis=1)))
+        self._replay_listed(made, distinct(np.append(asked, own.prices.scores.argmax(axis=1))))
 
     def _replay_listed(self, own: _List, asked: IntArray) -> None:
         candidates = own.prices.candidates

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from treeopt.arrays import BoolArray, FloatArray, IntArray
+from treeopt.arrays import BoolArray, FloatArray, IntArray, distinct
 from treeopt.cost.step_cost import StepCost
 from treeopt.draft_family import Draft, StaticTrees
 from treeopt.errors import SearchError
@@ -85,7 +85,13 @@ def price_candidates(
             hint="allow a larger budget or more nodes, or drafting nothing",
         )
     steps = _steps(problem, points, candidates, cost, forbidden, lengths)
-    return _priced(problem, points, candidates, cost, forbidden, steps)
+    prices = _priced(problem, points, candidates, cost, forbidden, steps)
+    if (unknown := (forbidden | np.isinf(prices.time_s)).all(axis=1)).any():
+        raise SearchError(
+            f"no step that the limits allow has a known time at batch {points[int(unknown.argmax())].batch}",
+            hint="add plain decoding to the table of --cost, or allow the drafts that it has",
+        )
+    return prices
 
 
 def _priced(
@@ -174,4 +180,4 @@ def _undecided(value: FloatArray, headroom: FloatArray, most: FloatArray, known:
     closer = (best == -np.inf) & ~better.any(axis=1, keepdims=True) & (most >= closest * (1.0 - margin))
     score = np.where(~known & (better | closer), np.where(better, value, most), -np.inf)
     first = np.argsort(-score, axis=1, kind="stable")[:, :_COUNTED_AT_ONCE]
-    return np.unique(first[np.isfinite(np.take_along_axis(score, first, axis=1))])
+    return distinct(first[np.isfinite(np.take_along_axis(score, first, axis=1))])

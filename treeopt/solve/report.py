@@ -11,7 +11,7 @@ import numpy as np
 from treeopt.acceptance.intervals import Interval, counted_interval, interval_of
 from treeopt.acceptance.traffic import Traffic
 from treeopt.answer import Estimate, Span
-from treeopt.arrays import IntArray
+from treeopt.arrays import IntArray, distinct
 from treeopt.cost import break_even_batch
 from treeopt.cost.step_cost import StepCost
 from treeopt.draft_family import Draft
@@ -61,7 +61,7 @@ def _minimax(even: Shared, prices: Prices) -> Minimax | None:
 
 def _bucket(shared: Shared, rivals: Rivals, traffic: Traffic, cost: StepCost, seed: int) -> Bucket:
     prices, problem = rivals.prices, rivals.prices.problem
-    rows = np.unique(corners(prices)[:, shared.first : shared.last + 1])
+    rows = distinct(corners(prices)[:, shared.first : shared.last + 1])
     batch = Span(problem.ranges[shared.first][0], problem.ranges[shared.last][1])
     context = Span(problem.context_min, problem.context)
     last = prices.points.index(Point(batch.max, context.max))

@@ -19,7 +19,8 @@ from typing import Any, Final
 import numpy as np
 
 from treeopt.acceptance.importers.reading import ImportJob, Reading, Tally
-from treeopt.acceptance.paths import MAX_RANKS, PathCounter
+from treeopt.acceptance.path_trie import PathCounter
+from treeopt.acceptance.paths import MAX_RANKS
 from treeopt.acceptance.profile import Conditions
 from treeopt.acceptance.table import DepthRanks
 from treeopt.arrays import BoolArray, IntArray

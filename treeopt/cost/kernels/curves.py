@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from treeopt.arrays import FloatArray
+from treeopt.arrays import FloatArray, distinct
 
 # How far two points of the sweep may lie apart, in natural logs, before the form is looked at in between.
 _APART: Final = 0.1
@@ -81,7 +81,7 @@ class Residuals:
     def knots(self) -> FloatArray:
         """`[K]` the sweep with points between that are at most `_APART` apart, where the form bends."""
         count = 1 + int((self.sweep[-1] - self.sweep[0]) / _APART)
-        return np.union1d(self.sweep, np.linspace(self.sweep[0], self.sweep[-1], count))
+        return distinct(np.append(self.sweep, np.linspace(self.sweep[0], self.sweep[-1], count)))
 
     def at_knots(self, points: FloatArray) -> FloatArray:
         """`[P, K]` log ratios of the shapes at `points` `[P, d]`."""
