@@ -52,7 +52,7 @@ def measured_tree(rows: Sequence[ServedStep]) -> MeasuredTree | None:
 def triple_of(row: ServedStep) -> DynamicTree | None:
     """The dynamic tree of a row; None for a chain, and for a tree that no engine shapes so."""
     topk = max(row.widths, default=0)
-    if topk < 2 or row.widths != drafted_widths(row.depth, topk):
+    if topk < 2 or row.widths != drafted_widths(row.depth, topk, place=row.place):
         return None
     return DynamicTree(row.depth, topk, row.nodes)
 
