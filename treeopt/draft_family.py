@@ -279,7 +279,7 @@ class DynamicTrees:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class MeasuredDrafts:
     """Drafts whose steps were measured, whole, and no others; or nothing."""
 
     drafts: tuple[Draft, ...]
@@ -293,7 +293,7 @@ class Measured:
         return None if draft == OFF or draft in self.drafts else f"{in_words(draft)} was not measured"
 
 
-DraftFamily = Chains | StaticTrees | UniformTrees | DynamicTrees | Measured
+DraftFamily = Chains | StaticTrees | UniformTrees | DynamicTrees | MeasuredDrafts
 
 ANY_TREE: Final = StaticTrees(rank_gaps=True)
 

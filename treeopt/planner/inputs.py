@@ -28,7 +28,7 @@ from treeopt.cost.model_file import model_document, model_from
 from treeopt.cost.served.published import ConstantsFrom, PriceError, ServedConstants, served_constants
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.step_table import TableStep, TreeTable
-from treeopt.draft_family import Measured
+from treeopt.draft_family import MeasuredDrafts
 from treeopt.errors import FileFormatError, InputError, UnknownNameError
 from treeopt.files.documents import Document
 from treeopt.files.shipped import locate
@@ -89,10 +89,10 @@ class Inputs:
         return self.names.rule or next(iter(measured), GREEDY)
 
     @property
-    def measured(self) -> Measured | None:
+    def measured(self) -> MeasuredDrafts | None:
         """All that may be drafted, where only a tree of the engine's own shape was measured."""
         table = self.cost.table if isinstance(self.cost, TableStep) else None
-        return Measured(drafts=(table.tree,)) if isinstance(table, TreeTable) else None
+        return MeasuredDrafts(drafts=(table.tree,)) if isinstance(table, TreeTable) else None
 
     @property
     def price_error(self) -> PriceError | None:

@@ -23,7 +23,7 @@ from treeopt.draft_family import (
     DraftFamily,
     DynamicTree,
     DynamicTrees,
-    Measured,
+    MeasuredDrafts,
     StaticTrees,
     UniformTrees,
     has_leading_parents,
@@ -64,7 +64,7 @@ def list_candidates(family: DraftFamily, ranks: PathModel, limits: Limits) -> Fa
     if isinstance(family, Chains):
         return FamilyCandidates(_chains(ranks, limits, depth))
     plain = _chains(ranks, _PLAIN_AND_NONE, depth)
-    if isinstance(family, Measured):
+    if isinstance(family, MeasuredDrafts):
         return FamilyCandidates(concatenate([plain, _measured(family, ranks, limits, depth)]))
     found = (
         _uniform(family, ranks, limits, depth) if isinstance(family, UniformTrees) else _dynamic(family, ranks, limits)
@@ -244,7 +244,7 @@ def _dynamic(family: DynamicTrees, ranks: PathModel, limits: Limits) -> Candidat
     )
 
 
-def _measured(family: Measured, ranks: PathModel, limits: Limits, depth: int) -> Candidates:
+def _measured(family: MeasuredDrafts, ranks: PathModel, limits: Limits, depth: int) -> Candidates:
     """The drafts of a table within the caps, as the drafter's mean confidence shapes them."""
     drafts = [draft for draft in family.drafts if nodes_of(draft) <= limits.max_nodes]
     trees = [tree_of(draft, ranks) for draft in drafts]
