@@ -224,14 +224,6 @@ def _nested(field: Field) -> list[Field]:
     ]
 
 
-def first_of(field: Field, *keys: str) -> Field:
-    """The field under the first key that is there and not null: engines rename what they write."""
-    for key in keys:
-        if field.mapping().get(key) is not None:
-            return field.get(key)
-    return field.get(keys[0])
-
-
 def has(field: Field, *keys: str) -> bool:
     """Whether any of the keys is there and not null."""
     return any(field.mapping().get(key) is not None for key in keys)
