@@ -35,15 +35,27 @@ from treeopt.solve.buckets import batches_in_words
 
 _TREES_END: Final = Release(0, 21, 0)
 _SCHEDULES: Final = Release(0, 24, 0)
-# From 0.33 on runner V1 drops a schedule of suffix drafts with no more than a warning, and V2 does not run them.
-_SCHEDULED: Final = WORDS | {"suffix": DrafterWord(text="suffix", has_model=False, before=Release(0, 33, 0))}
+# From 0.33 on runner V1 drops a schedule of suffix drafts with no more than a warning, and V2 does not run them. For
+# DSpark, whose drafter verifies adaptively, V1 drops it too.
+_SCHEDULED: Final = {kind: word for kind, word in WORDS.items() if kind != "dspark"} | {
+    "suffix": DrafterWord(text="suffix", has_model=False, before=Release(0, 33, 0))
+}
 # Runner V2 keeps full CUDA graphs with a schedule. From 0.29 on vLLM takes it by itself wherever it can.
 _V2_SINCE: Final = dict.fromkeys(("eagle", "eagle3", "mtp"), Release(0, 25, 0))
 _V2_BY_DEFAULT: Final = Release(0, 29, 0)
 _NOTES: Final = {
     "mtp": "num_speculative_tokens above the MTP model's n_predict must be a multiple of it",
     "suffix": "suffix decoding chooses its own lengths: what is exported is the longest",
+    "dflash": "a pass is as wide as num_speculative_tokens at every batch size; a head of block b is trained for "
+    "b - 1; the drafter's attention backend must run without a causal mask",
+    "dspark": 'add "enable_adaptive_verification": true to verify in every step as many drafts as pay; it needs '
+    "captured graphs for every batch, and no LoRA, pipeline parallelism or logprobs",
 }
+_PARALLEL: Final = (
+    "a pass is as wide as num_speculative_tokens at every batch size; model runner V2 drafted P-EAGLE token by token "
+    "until May 2026 (vllm-project/vllm#43010)"
+)
+_ONLY_V2: Final = "DFlash2 loads on model runner V2 only; on V1 it fails or drafts worse without a word (vLLM PR 52816)"
 _PROOF: Final = (
     f"vllm:spec_decode_num_draft_tokens_total / vllm:spec_decode_num_drafts_total on /metrics, the {DRAFT_TOKENS}, is"
 )
@@ -104,7 +116,7 @@ _GRAPH_NOTES: Final = (
 
 def _asks_for_v2(setup: Setup, word: DrafterWord) -> bool:
     """Whether runner V2 runs the drafter with a schedule, and has to be asked for."""
-    since = _V2_SINCE.get(DRAFTERS.kind_of(word.text) or "")
+    since = None if word.parallel else _V2_SINCE.get(DRAFTERS.kind_of(word.text) or "")
     release = setup.release
     return setup.device == "cuda" and bool(since and release and is_within(release, since, _V2_BY_DEFAULT))
 
@@ -114,6 +126,8 @@ def _config(setup: Setup, word: DrafterWord, **settings: object) -> str:
     config: dict[str, object] = {"method": word.text}
     if word.has_model or setup.draft_model != DRAFTER:
         config["model"] = setup.draft_model
+    if word.parallel:
+        config["parallel_drafting"] = True
     if word == WORDS["ngram"]:
         config |= {"prompt_lookup_min": setup.lookup.shortest, "prompt_lookup_max": setup.lookup.longest}
     if setup.survival is not None:
@@ -129,7 +143,9 @@ def _written(text: str, setup: Setup, word: DrafterWord, *flags: str, variables:
 
 
 def _notes(setup: Setup, word: DrafterWord) -> tuple[str, ...]:
-    return tuple(note for kind, note in _NOTES.items() if word.text == WORDS[kind].text)
+    found = [note for kind, note in _NOTES.items() if word.text == WORDS[kind].text]
+    found += [_PARALLEL] if word.parallel else []
+    return (*found, _ONLY_V2) if word == WORDS["dflash2"] else tuple(found)
 
 
 def _graph_sizes(ranges: list[list[int]]) -> tuple[int, ...]:

@@ -24,8 +24,13 @@ WORDS: Final = {
     "medusa": DrafterWord(text="medusa", before=Release(0, 33, 0)),
     "suffix": DrafterWord(text="suffix", has_model=False, since=Release(0, 11, 1)),
     "dflash": DrafterWord(text="dflash", since=Release(0, 20, 0)),
+    "dflash2": DrafterWord(text="dflash", since=Release(0, 33, 0)),
+    "dspark": DrafterWord(text="dspark", since=Release(0, 25, 0)),
+    "peagle": DrafterWord(text="eagle3", parallel=True, since=Release(0, 16, 0)),
+    "pard": DrafterWord(text="draft_model", parallel=True, since=Release(0, 16, 0)),
 }
 DRAFTERS: Final = Drafters(engine="vLLM", words=WORDS, default="eagle3")
+_SUFFIX_DEPTH: Final = 24  # vLLM's default where num_speculative_tokens is not given
 _SECTIONS: Final = ("speculative_config", "speculative-config")
 PER_BATCH: Final = "num_speculative_tokens_per_batch_size"
 TREE: Final = "speculative_token_tree"
@@ -48,10 +53,19 @@ def read_chain(source: EngineFile) -> Found | None:
     """One chain for all batch sizes."""
     section = source.section(*_SECTIONS)
     others = (PER_BATCH, TREE)
+    if section is not None and section.value.get("method") == "suffix" and PER_BATCH not in section.value:
+        return _read_suffix(section)
     if section is None or "num_speculative_tokens" not in section.value or any(k in section.value for k in others):
         return None
     length = section.get("num_speculative_tokens").integer(low=1)
     return _with_drafter(Found(DraftSchedule.constant(DraftTree.chain(length))), section)
+
+
+def _read_suffix(section: Field) -> Found:
+    depth = section.get("suffix_decoding_max_tree_depth", _SUFFIX_DEPTH).integer(low=1)
+    longest = section.get("num_speculative_tokens", depth).integer(low=1)
+    note = f"suffix decoding drafts as many tokens as match, {longest} at most: no chain of {longest} in every step"
+    return Found(DraftSchedule.constant(DraftTree.chain(longest)), (note,), "suffix")
 
 
 def read_tree(source: EngineFile) -> Found | None:
@@ -78,6 +92,11 @@ def read_tree(source: EngineFile) -> Found | None:
 def _with_drafter(found: Found, section: Field) -> Found:
     """With the kind of drafter that the method names, and for n-grams the runs that vLLM looks up."""
     kind = DRAFTERS.kind_of(section.get("method", "").text())
+    if section.get("parallel_drafting", False).boolean():
+        kind = {"eagle3": "peagle", "model": "pard"}.get(kind or "", kind)
+    if section.get("enable_adaptive_verification", False).boolean():
+        note = "vLLM verifies fewer drafts in a step where that pays: what is read is the most"
+        found = found._replace(notes=(*found.notes, note))
     if kind != "ngram":
         return found._replace(drafter=kind)
     given = [section.get(f"prompt_lookup_{end}", 0).integer(low=0) for end in ("min", "max")]
