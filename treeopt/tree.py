@@ -17,6 +17,7 @@ RankPath = tuple[int, ...]
 
 
 MAX_NODES = 4096  # far more than pays anywhere
+MAX_DEPTH = 1024  # far above what any drafter drafts
 MAX_PREFIX = 10**9
 MAX_RANK = 1 << 20  # beyond any vocabulary
 
@@ -124,8 +125,8 @@ class DraftTree:
         """The top guess at every depth, `depth` tokens long; 0 is plain decoding."""
         if depth < 0:
             raise TreeError(f"a chain of depth {depth}", hint="give a depth of 0 or more")
-        if depth >= MAX_NODES:
-            raise _too_large(depth + 1)
+        if depth > MAX_DEPTH:
+            raise TreeError(f"a chain of {depth} tokens", hint=f"no drafter drafts more than {MAX_DEPTH}")
         return cls.from_widths([1] * depth)
 
     def __len__(self) -> int:

@@ -146,7 +146,7 @@ def run(case: Case, place: Workplace, *, show: bool = False) -> Iterator[tuple[s
     said = _call(words, place.folder, stdin)
     if show:
         print("$ treeopt", *words, f"(damaged: {case.damaged})", f"\n{said.out}\n{said.err}\n{said.trace}\n", said.code)
-    yield from _findings(words, said)
+    yield from _findings(words, said, _held(place, case.damaged))
     yield from _left(said, place, words)
     if before != _hashes(case, place):
         yield "input changed", words[0]
@@ -211,7 +211,7 @@ def _place(trace: Any) -> str:
     return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
 
 
-def _findings(words: list[str], said: Said) -> Iterator[tuple[str, str]]:
+def _findings(words: list[str], said: Said, held: str) -> Iterator[tuple[str, str]]:
     if said.unforeseen:
         yield "exception", said.unforeseen
         return
@@ -223,8 +223,14 @@ def _findings(words: list[str], said: Said) -> Iterator[tuple[str, str]]:
         yield "repr", f"{found[0]} in {_without_numbers(said.err)}"
     if "Warning:" in said.err:
         yield "warning", _without_numbers(said.err[max(said.err.index("Warning:") - 60, 0) :])
-    if said.code == 0 and (found := _NOT_NUMBERS.search(said.out)):
+    if said.code == 0 and (found := _NOT_NUMBERS.search(said.out)) and not _NOT_NUMBERS.search(held):
         yield "not a number", f"{' '.join(words[:2])}: {found[0]}"
+
+
+def _held(place: Workplace, name: str | None) -> str:
+    """What the damaged file says itself: a plan's sentences are shown as they stand there."""
+    path = place.folder / (name or "?")
+    return path.read_text(errors="replace") if path.is_file() else ""
 
 
 def _named(words: list[str], text: str) -> bool:

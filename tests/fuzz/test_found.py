@@ -11,6 +11,7 @@ import pytest
 from golden.running import INPUTS
 
 from treeopt.acceptance.loading import load_profile
+from treeopt.cost.tables.loading import load_cost_table
 from treeopt.engines.importing import import_file, load_drafts
 from treeopt.errors import FileFormatError, InputError, SearchError, TreeError
 from treeopt.files.npz import NpzFile
@@ -90,3 +91,18 @@ def test_a_chain_that_no_engine_drafts_is_refused_before_it_is_listed(number: st
 def test_a_rival_without_a_name_is_no_folder() -> None:
     with pytest.raises(InputError, match="without a name"):
         load_drafts("")
+
+
+@pytest.mark.parametrize("k", ["1000000000", "5000"])
+def test_a_draft_of_a_billion_tokens_is_no_row(k: str, tmp_path: Path) -> None:
+    path = tmp_path / "steps.csv"
+    path.write_text(f"batch,k,step_ms\n1,0,7.5\n1,{k},8.4\n")
+    with pytest.raises(FileFormatError, match=rf"steps\.csv:3: {k} drafted tokens in a row"):
+        load_cost_table(path)
+
+
+def test_a_profile_whose_trace_is_gone_says_which_profile(tmp_path: Path) -> None:
+    path = tmp_path / "of-trace.yaml"
+    path.write_text("format: treeopt.ranks/1\nname: x\ntrace: gone.npz\n")
+    with pytest.raises(FileFormatError, match=r"of-trace\.yaml:3: trace: .*gone\.npz: no such file"):
+        load_profile(path)

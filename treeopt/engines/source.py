@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from treeopt.errors import FileFormatError, InputError
+from treeopt.errors import FileFormatError
 from treeopt.files.documents import Document, Field, parse_document, read_text
 from treeopt.files.opening import called
 
@@ -45,13 +45,13 @@ class EngineFile:
         """The whole number that one of the flags is given, None where none stands in the command line.
 
         Raises:
-            InputError: it is no whole number.
+            FileFormatError: it is no whole number.
         """
         found = next((self.flags[name] for name in names if name in self.flags), None)
         if found is None:
             return None
-        if not found.isdecimal():
-            raise InputError(f"{self.name}: --{names[0]} is '{found}'", hint="give a whole number")
+        if not found.isdecimal() or len(found) > 9:
+            raise FileFormatError(f"{self.name}: --{names[0]} is '{found}'", hint="give a whole number")
         return int(found)
 
 

@@ -103,18 +103,18 @@ class _Row:
             return self._tree()
         if {"steps", "topk", "num_draft"} <= self.values.keys():
             steps, topk, drafted = (self._whole(name, low=0) for name in ("steps", "topk", "num_draft"))
-            return (drafted, steps, drafted_widths(steps, topk)) if steps else (1, 0, ())
+            return (drafted, steps, drafted_widths(steps, topk, place=self.line)) if steps else (1, 0, ())
         if {"nodes", "depth"} <= self.values.keys():
             return self._sized()
         depth = self._whole("k", low=0)
-        return depth + 1, depth, drafted_widths(depth)
+        return depth + 1, depth, drafted_widths(depth, place=self.line)
 
     def _sized(self) -> tuple[int, int, tuple[int, ...]]:
         nodes, depth = self._whole("nodes", low=1), self._whole("depth", low=0)
         if nodes <= depth or (depth == 0) != (nodes == 1):
             raise self.line.error(f"{nodes} nodes cannot be {depth} deep", hint="nodes count the root")
         width = self._whole("width", low=1) if "width" in self.values else 1
-        return nodes, depth, drafted_widths(depth, width)
+        return nodes, depth, drafted_widths(depth, width, place=self.line)
 
     def _tree(self) -> tuple[int, int, tuple[int, ...]]:
         try:
