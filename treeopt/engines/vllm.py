@@ -35,13 +35,10 @@ from treeopt.solve.buckets import batches_in_words
 
 _TREES_END: Final = Release(0, 21, 0)
 _SCHEDULES: Final = Release(0, 24, 0)
-# From 0.33 on runner V1 drops a schedule of suffix drafts with no more than a warning, and V2 does not run them. For
-# DSpark, whose drafter verifies adaptively, V1 drops it too.
-_SCHEDULED: Final = {kind: word for kind, word in WORDS.items() if kind != "dspark"} | {
-    "suffix": DrafterWord(text="suffix", has_model=False, before=Release(0, 33, 0))
-}
+# From 0.33 on runner V1 drops a schedule of suffix drafts with no more than a warning, and V2 does not run them.
+_SCHEDULED: Final = WORDS | {"suffix": DrafterWord(text="suffix", has_model=False, before=Release(0, 33, 0))}
 # Runner V2 keeps full CUDA graphs with a schedule. From 0.29 on vLLM takes it by itself wherever it can.
-_V2_SINCE: Final = dict.fromkeys(("eagle", "eagle3", "mtp"), Release(0, 25, 0))
+_V2_SINCE: Final = dict.fromkeys(("eagle", "eagle3", "mtp", "dspark"), Release(0, 25, 0))
 _V2_BY_DEFAULT: Final = Release(0, 29, 0)
 _NOTES: Final = {
     "mtp": "num_speculative_tokens above the MTP model's n_predict must be a multiple of it",
@@ -123,6 +120,8 @@ def _asks_for_v2(setup: Setup, word: DrafterWord) -> bool:
 
 def _config(setup: Setup, word: DrafterWord, **settings: object) -> str:
     """The value of --speculative-config, on one line."""
+    if setup.device == "cpu" and word == WORDS["dspark"]:
+        raise InputError("vLLM runs DSpark on model runner V2 alone, which needs a GPU", hint="leave --device cpu out")
     config: dict[str, object] = {"method": word.text}
     if word.has_model or setup.draft_model != DRAFTER:
         config["model"] = setup.draft_model
