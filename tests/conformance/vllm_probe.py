@@ -67,6 +67,15 @@ _MTP: dict[str, Any] = {
 }
 _MEDUSA = {"architectures": ["MedusaModel"], "model_type": "medusa", "num_heads": 4, "num_lookahead_tokens": 4}
 _ONE_LAYER = {"num_hidden_layers": 1}
+_BLOCK: dict[str, Any] = {
+    "model_type": "qwen3",
+    "num_hidden_layers": 1,
+    "num_target_layers": 2,
+    "block_size": 5,
+    "layer_types": ["full_attention"],
+    "dflash_config": {"mask_token_id": 3, "target_layer_ids": [0]},
+}
+_MARKOV = {"markov_rank": 8, "markov_head_type": "vanilla", "enable_confidence_head": True}
 CHECKPOINTS: dict[str, dict[str, Any]] = {
     "target": _LLAMA,
     "mtp-target": _LLAMA | _MTP,
@@ -74,6 +83,10 @@ CHECKPOINTS: dict[str, dict[str, Any]] = {
     "eagle": _LLAMA | _ONE_LAYER | {"architectures": ["EagleLlamaForCausalLM"]},
     "eagle3": _LLAMA | _ONE_LAYER | {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 256},
     "medusa": _LLAMA | _ONE_LAYER | _MEDUSA,
+    "peagle": _LLAMA | {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 256, "ptd_token_id": 3},
+    "pard": _LLAMA | {"pard_token": 3},
+    "dflash": _LLAMA | _BLOCK | {"architectures": ["DFlashDraftModel"]},
+    "dspark": _LLAMA | _BLOCK | _MARKOV | {"architectures": ["Qwen3DSparkModel"]},
 }
 DRAFTERS: dict[str, dict[str, Any]] = {
     "ngram": {"prompt_lookup_min": 1, "prompt_lookup_max": 3},
@@ -83,6 +96,10 @@ DRAFTERS: dict[str, dict[str, Any]] = {
     "medusa": {},
     "mtp": {},
     "suffix": {},
+    "peagle": {"method": "eagle3", "parallel_drafting": True},
+    "pard": {"method": "draft_model", "parallel_drafting": True},
+    "dflash": {},
+    "dspark": {},
 }
 
 

@@ -20,7 +20,7 @@ from treeopt.acceptance.traffic import Traffic
 from treeopt.answer import Span
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.terms import ExpertVisits, Term
-from treeopt.draft_family import OFF
+from treeopt.draft_family import ANY_TREE, OFF
 from treeopt.errors import InputError
 from treeopt.files.typed import Count, Whole
 from treeopt.plan.plan import Plan
@@ -191,6 +191,7 @@ def explain(plan: Plan, inputs: Inputs, *, batch: int, context: int | None = Non
         objective=plan.objective,
         budget_tokens=plan.budget_tokens,
         time_limit=plan.time_limit,
+        family=inputs.measured or ANY_TREE,
     )
     choice, plain = (price(draft, traffic, cost, point) for draft in (bucket.tree, OFF))
     if not np.isfinite(plain.step_time_s):
