@@ -27,6 +27,7 @@ from treeopt.check.report import CheckReport
 from treeopt.collect.job import Collected
 from treeopt.cost.fit.engine_profile import FittedSteps
 from treeopt.cost.fit.profile import FittedProfile
+from treeopt.doctor import Health
 from treeopt.engines.exporting import Export
 from treeopt.engines.schedule import TreeFile, TreesFile
 from treeopt.files.typed import Between, Group, fields_of, layout_of
@@ -68,6 +69,7 @@ DOCUMENTS: Final = (
     Documented(Replays, "`treeopt replay --json`"),
     Documented(Budgets, "`treeopt budget --json`"),
     Documented(CheckReport, "`treeopt check --json`"),
+    Documented(Health, "`treeopt doctor --json`"),
     Documented(Export, "`treeopt export --json`"),
     Documented(TreesFile, "`treeopt import`"),
     Documented(TreeFile, "`treeopt import`"),

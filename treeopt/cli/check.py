@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import click
 
 from treeopt.cli.command import CliOption
-from treeopt.cli.options import DraftTokens, EvidenceKind, Json, PlanFile, PlanRanks
+from treeopt.cli.options import AllNotes, DraftTokens, EvidenceKind, Json, PlanFile, PlanRanks
 
 DRIFT: Final = 3
 
@@ -37,6 +37,7 @@ def check(
     kind: EvidenceKind = None,
     draft_tokens: DraftTokens = None,
     ranks: PlanRanks = None,
+    notes: AllNotes = False,
     json: Json = False,
 ) -> None:
     """Say whether a deployed plan is active and still accepts what it promised; exit 3 if not."""
@@ -58,8 +59,6 @@ def check(
             ranks=ranks,
             deployed=None if deployed is None else load_schedule(deployed),
         )
-    console.report(report, json, drawn)
-    if not json:
-        console.notes(report.notes)
+    console.answer(report, json, drawn, report.notes, all_notes=notes)
     if report.drifted:
         raise click.exceptions.Exit(DRIFT)
