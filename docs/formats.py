@@ -23,6 +23,7 @@ from treeopt.acceptance.importers.reading import Imported
 from treeopt.acceptance.profile import RankFile
 from treeopt.acceptance.published import PublishedProfiles
 from treeopt.bench.result import BenchResult
+from treeopt.check.live import Watch
 from treeopt.check.report import CheckReport
 from treeopt.collect.job import Collected
 from treeopt.cost.fit.engine_profile import FittedSteps
@@ -70,6 +71,7 @@ DOCUMENTS: Final = (
     Documented(Budgets, "`treeopt budget --json`"),
     Documented(CheckReport, "`treeopt check --json`"),
     Documented(Health, "`treeopt doctor --json`"),
+    Documented(Watch, "`treeopt ranks watch --json`"),
     Documented(Export, "`treeopt export --json`"),
     Documented(TreesFile, "`treeopt import`"),
     Documented(TreeFile, "`treeopt import`"),

@@ -30,6 +30,7 @@ def ran(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
         ("published_steps.py", "measured/vllm_step_ms_by_batch_k.csv", "vLLM PR #32374"),
         ("fits.py", "gemm/aic_gemm_bf16.csv", "aiconfigurator-core 0.12.0 (PyPI, Apache-2.0)"),
         ("regret.py", "gemm/aic_gemm_bf16.csv", "aiconfigurator-core 0.12.0 (PyPI, Apache-2.0)"),
+        ("drafters.py", "drafters/acceptance.csv", "29 public sources"),
         ("holdout.py", "", "profiles/ranks/README.md"),
     ],
 )

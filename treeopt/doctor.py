@@ -26,7 +26,7 @@ EXTRAS: Final = {
     ),
     "arrow": _Extra(("pyarrow",), "traces and timing rows in Parquet"),
     "ray": _Extra(("ray",), "ranks collect --ray"),
-    "measure": _Extra(("httpx",), "measure, ranks watch"),
+    "measure": _Extra(("httpx",), "measure, ranks watch, check --url"),
     "report": _Extra(("jinja2", "matplotlib"), "report, search --report, --plot"),
 }
 _PACKAGES: Final = {

@@ -17,6 +17,7 @@ RankPath = tuple[int, ...]
 
 
 MAX_NODES = 4096  # far more than pays anywhere
+MAX_DEPTH = 1024  # far above what any drafter drafts
 MAX_PREFIX = 10**9
 MAX_RANK = 1 << 20  # beyond any vocabulary
 
@@ -105,7 +106,11 @@ class DraftTree:
         """The full tree in which every node at depth d has `widths[d]` children (Medusa's first format)."""
         level: list[RankPath] = [()]
         paths: list[RankPath] = []
+        size = 1
         for depth, width in enumerate(widths):
+            size += len(level) * max(width, 0)
+            if size > MAX_NODES:  # before they are listed
+                raise _too_large(size)
             if width < 1:
                 raise TreeError(
                     f"width {width} at depth {depth + 1}",
@@ -120,6 +125,8 @@ class DraftTree:
         """The top guess at every depth, `depth` tokens long; 0 is plain decoding."""
         if depth < 0:
             raise TreeError(f"a chain of depth {depth}", hint="give a depth of 0 or more")
+        if depth > MAX_DEPTH:
+            raise TreeError(f"a chain of {depth} tokens", hint=f"no drafter drafts more than {MAX_DEPTH}")
         return cls.from_widths([1] * depth)
 
     def __len__(self) -> int:
@@ -236,6 +243,10 @@ def _checked_path(path: Iterable[int]) -> RankPath:
     return tuple(int(r) for r in ranks)
 
 
+def _too_large(nodes: int) -> TreeError:
+    return TreeError(f"a tree of {nodes} nodes", hint=f"give {MAX_NODES} or fewer")
+
+
 def _whole(value: int, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TreeError(f"{what} {value!r}", hint="parents, ranks and lengths are whole numbers")
@@ -244,5 +255,5 @@ def _whole(value: int, what: str) -> int:
 
 def _checked_length(prefix_len: int) -> int:
     if not 0 <= _whole(prefix_len, "prefix length") <= MAX_PREFIX:
-        raise TreeError(f"prefix length {prefix_len} is out of range", hint="give the committed tokens, 0 or more")
+        raise TreeError(f"a context of {prefix_len} tokens is out of range", hint=f"give 0 to {MAX_PREFIX}")
     return prefix_len

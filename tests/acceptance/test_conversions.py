@@ -62,11 +62,3 @@ def test_ranks_and_cumulative_are_inverse(ranks: np.ndarray) -> None:
 def test_bonus_and_root_are_inverse(length: float, draft_tokens: int) -> None:
     assert c.with_bonus(c.without_bonus(length)) == pytest.approx(length)
     assert c.draft_tokens_from_nodes(c.nodes_from_draft_tokens(draft_tokens)) == draft_tokens
-
-
-@given(HISTOGRAMS)
-def test_drafts_come_back_from_what_they_accepted(histogram: list[int]) -> None:
-    drafts = sum(histogram)
-    accepted = c.accepted_from_histogram(np.array(histogram, dtype=np.float64))
-    found = c.drafts_from_survival(c.survival_from_accepted(accepted, drafts), float(accepted.sum()))
-    assert found == (drafts if accepted.any() else 0)

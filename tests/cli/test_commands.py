@@ -20,28 +20,12 @@ Run = Callable[..., Any]
 Wrong = Callable[..., None]
 
 
-def test_search_answers_for_one_batch(run: Run) -> None:
-    ran = run("search", "--batch", "32")
-    assert ran.code == 0
-    for words in ("Batch 32: verify this tree of", "plain decoding", "best chain", "Optimality", "root"):
-        assert words in ran.out
-    assert "demonstration default" in ran.err
-    assert "h100-sxm-vllm-0.24 (measured)" in ran.out
-    assert "datasheet roofline" in run("search", "--batch", "32", "--hardware", "h100-sxm").err
-
-
 def test_search_json_is_the_plan_itself(run: Run, plan: Path) -> None:
     ran = run("search", "--batches", "1,8,64", "--ranks", "example", "--json")
     assert ran.code == 0
     assert json.loads(ran.out) == yaml.safe_load(plan.read_text())
     said = [f"{note['level']}: {note['text']}" for note in json.loads(ran.out)["notes"]]
     assert sorted(said) == sorted(ran.err.splitlines())
-
-
-def test_search_can_say_no(run: Run) -> None:
-    ran = run("search", "--batch", "512", "--model", "llama-3.2-1b", "--drafter", "model:llama-3.2-1b")
-    assert ran.code == 0
-    assert "do not speculate" in ran.out
 
 
 def test_length_objective_fills_the_budget(run: Run) -> None:
@@ -237,25 +221,6 @@ def test_every_command_says_the_same_of_drafters(run: Run, command: str) -> None
         assert parse_drafter(text, load_model=lambda _: model).kind == text.partition(":")[0]
 
 
-@pytest.mark.parametrize("command", [[], ["search"], ["show"], ["compare"], ["export"], ["import"]])
-def test_every_command_has_help(run: Run, command: list[str]) -> None:
-    ran = run(*command, "--help")
-    assert ran.code == 0
-    assert "Usage: treeopt" in ran.out
-
-
-def test_show_draws_one_bucket_with_mask_and_positions(run: Run, plan: Path) -> None:
-    ran = run("show", plan, "--batch", "64", "--mask")
-    assert ran.code == 0
-    assert "attends to" in ran.out
-    assert "2048" in ran.out
-    assert "■" in ran.out
-    document = json.loads(run("show", plan, "--batch", "64", "--json").out)
-    assert document["format"] == "treeopt.show/1"
-    assert document["positions"][0] == 2048
-    assert len(document["mask"]) == document["nodes"]
-
-
 def test_show_lists_the_buckets_of_a_plan(run: Run, wrong: Wrong, plan: Path) -> None:
     ran = run("show", plan)
     assert ran.code == 0
@@ -270,7 +235,7 @@ def test_show_reads_path_lists(run: Run, wrong: Wrong, tmp_path: Path) -> None:
     assert ran.code == 0
     assert "rank gaps" in ran.out
     assert "0.700" in ran.out
-    wrong(run("show", path, "--context", "-5"), "prefix length -5")
+    wrong(run("show", path, "--context", "-5"), "a context of -5 tokens")
     wrong(run("show", tmp_path), "is a directory")
 
 
@@ -312,10 +277,6 @@ def test_export_writes_the_path_list(run: Run, wrong: Wrong, plan: Path, tmp_pat
     wrong(run("export", plan, "--engine", "paths"), "add --batch")
     wrong(run("export", plan, "--engine", "vlm"), "unknown engine")
     wrong(run("export", tmp_path / "none.yaml", "--engine", "paths"), "no such file")
-
-
-def test_no_color_in_a_pipe(run: Run) -> None:
-    assert "\x1b" not in run("search", "--batch", "8").out
 
 
 def test_search_loads_neither_torch_nor_scipy() -> None:

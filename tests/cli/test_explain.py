@@ -94,7 +94,3 @@ def test_explain_takes_the_only_bucket(run: Run, wrong: Wrong, wide: Path, tmp_p
     assert "do not speculate" in run("explain", one).out
     wrong(run("explain", wide), "several batch sizes", "add --batch")
     wrong(run("explain", wide, "--batch", "9", "--context", "1024"), "no batch 9")
-
-
-def test_explain_has_help(run: Run) -> None:
-    assert "Usage: treeopt explain" in run("explain", "--help").out

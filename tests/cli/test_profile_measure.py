@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -41,7 +42,8 @@ def test_a_profile_that_search_prices_with(run, tmp_path: Path, model: Path) -> 
     assert ran.code == 0, ran
     for word in ("ceilings: copy", "gemm fp32", "attention fp32", "stream fp32", "held out", "over the floor"):
         assert word in ran.out
-    assert "compaction takes" in ran.out
+    for word in ("compaction", "norm", "rope", "sampling"):
+        assert re.search(rf"^{word} +\d+ .*its price as a stream", ran.out, re.MULTILINE), word
     (curves,) = tmp_path.glob("mine-*.npz")
     assert f"wrote {out}, {curves.name} and mine.rows.jsonl" in ran.err
     hardware = load_hardware(out)
@@ -61,7 +63,7 @@ def test_a_profile_that_search_prices_with(run, tmp_path: Path, model: Path) -> 
     # Everything is in the file: the same command only fits again, and says the same.
     again = run("profile", "--out", out, "--model", model, *SMALL, "--json")
     document = json.loads(again.out)
-    assert document["format"] == "treeopt.profile/2"
+    assert document["format"] == "treeopt.profile/3"
     assert f"has {len(document['times'])} of these points already" in again.err
     lines = (tmp_path / "mine.rows.jsonl").read_text().splitlines()
     assert len(lines) in (len(document["times"]) + 1, len(document["times"]) + 2)  # and the ceilings
@@ -96,7 +98,7 @@ def test_no_time_is_no_profile_but_keeps_the_rows(run, wrong, tmp_path: Path, mo
     ("options", "words"),
     [
         (("--device", "tpu"), ("unknown device 'tpu'", "known: cpu, cuda")),
-        (("--dtype", "fp8"), ("fp8 kernels are not timed", "bf16, fp16, fp32")),
+        (("--dtype", "int4"), ("int4 kernels are not timed", "bf16, fp16, fp32, fp8")),
         (("--dtype", "fp12"), ("unknown dtype 'fp12'",)),
         (("--model", "nobody"), ("unknown model 'nobody'",)),
         (("--rows", "rows.csv"), ("rows.csv: timing rows go to a .jsonl file",)),

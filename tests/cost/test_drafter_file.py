@@ -171,6 +171,7 @@ def test_dspark_of_deepseek_v4_says_what_is_rough(tmp_path: Path) -> None:
     assert (found.kind, found.drafts) == ("dspark", 5)
     assert found.head.states == 3 * 4 * 4096  # four streams of three layers
     assert found.head.model.experts is not None
+    assert found.head.in_checkpoint  # three layers of the target's own, in its format
     assert "hyper-connections have no price" in found.note
     assert "low-rank projections" in found.note
 

@@ -89,7 +89,7 @@ def test_a_profile_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [
-        ("hardware/1", "model/1", 1, "format: 'treeopt.model/1' is not a hardware file"),
+        ("hardware/1", "model/1", 1, "format: this is 'treeopt.model/1', expected 'treeopt.hardware/1'"),
         ("source: measured", "source: guessed", 4, "source: unknown source 'guessed'"),
         ("bandwidth_bytes_per_s: 1e12", "bandwidth: 1e12", 5, "bandwidth: unknown key"),
         ("{bf16: 2e14}", "{int4: 2e14}", 6, "peak_flops.int4: unknown key"),

@@ -308,7 +308,7 @@ def test_a_profile_is_read_with_its_defaults(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [
-        ("model/1", "plan/1", 1, "format: 'treeopt.plan/1' is not a model file"),
+        ("model/1", "plan/1", 1, "format: this is 'treeopt.plan/1', expected 'treeopt.model/1'"),
         ("hidden: 64", "hiden: 64", 4, "hiden: unknown key"),
         ("hidden: 64\n", "", 1, "'hidden' is missing"),
         ("vocab: 100", "vocab: 100\nvocap: 100", 7, "vocap: unknown key"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from decode.fixed import FixedDrafter
 from decode.models import BUSHY, noisy, prompts, toy, trees, written_plainly
 from decode.mutants import causal, prefix_hidden, sequential
 from hypothesis import given, settings
@@ -17,7 +18,7 @@ from treeopt.collect.record import DecodedText, record_trace
 from treeopt.decode import decoder as decoder_module
 from treeopt.decode.cache import SlotCache
 from treeopt.decode.decoder import Decoder, Decoding, same_tree, tree_by_batch
-from treeopt.decode.drafters import FixedDrafter, LookupDrafter
+from treeopt.decode.drafters import LookupDrafter
 from treeopt.decode.reports import StepReport
 from treeopt.decode.rules import RULES, Rule, Siblings, rule_named
 from treeopt.decode.step import ForwardBatch, tree_step

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from decode.fixed import FixedDrafter
 from decode.models import BUSHY, noisy, toy
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from treeopt.acceptance.prompt_lookup import PromptLookup
 from treeopt.decode.batch import TreeBatch
 from treeopt.decode.copying import CopyDrafter
-from treeopt.decode.drafters import FixedDrafter, LookupDrafter, ModelDrafter
+from treeopt.decode.drafters import LookupDrafter, ModelDrafter
 from treeopt.decode.drafting import DraftLevel, draft
 from treeopt.decode.draws import RandomDraws
 from treeopt.decode.rules import Siblings

@@ -64,8 +64,11 @@ def test_dynamic_trees(triple: DynamicTree, fits: bool) -> None:
         with pytest.raises(InputError, match="7 to 61"):
             exported(DraftSchedule.constant(triple))
         return
-    with pytest.raises(InputError, match="is no chain"):  # only EAGLE has these keys
-        exported(DraftSchedule.constant(triple), drafter="mtp")
+    with pytest.raises(InputError, match="is no chain"):  # only EAGLE and, on main, MTP have these keys
+        exported(DraftSchedule.constant(triple), drafter="ngram")
+    with pytest.raises(InputError, match="is no chain"):
+        exported(DraftSchedule.constant(triple), "1.3.0rc27", drafter="mtp")
+    assert section(exported(DraftSchedule.constant(triple), drafter="mtp"))["decoding_type"] == "MTP"
     assert section(exported(DraftSchedule.constant(triple), drafter="eagle3", draft_model="D")) == {
         "decoding_type": "Eagle3",
         "speculative_model": "D",

@@ -65,9 +65,9 @@ def run(case: Case, folder: Path) -> str:
     folder = folder / "job"  # a config.json is called as its folder is
     shutil.copytree(INPUTS, folder)
     shutil.copyfile(TRACE, folder / "trace.npz")
-    _keep_up(folder)
+    keep_up(folder)
     before = {path.name for path in folder.iterdir()}
-    code, out, err = _call(case.arguments, folder)
+    code, out, err = call(case.arguments, folder)
     parts = [f"$ treeopt {shlex.join(case.arguments)}\n", f"exit code {code}\n", f"--- stdout\n{out}"]
     parts.append(f"--- stderr\n{err}")
     for path in sorted(folder.iterdir()):
@@ -79,7 +79,7 @@ def run(case: Case, folder: Path) -> str:
     }:  # packed by another version, the same arrays are other bytes
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
         said = said.replace(sha256, "SHA256").replace(f"-{sha256[:8]}.npz", "-SHA256.npz")
-    version = _call(("--version",), folder)[1].split()[1]
+    version = call(("--version",), folder)[1].split()[1]
     said = said.replace(version, "VERSION")
     return _ROUNDED.sub("ROUNDING", re.sub(r"torch \d[\w.+]*", "torch VERSION", said))
 
@@ -96,7 +96,7 @@ def same(found: str, recorded: str) -> bool:
     return all(np.isclose(float(a), float(b), rtol=TOLERANCE, atol=1e-12) for a, b in pairs)
 
 
-def _keep_up(folder: Path) -> None:
+def keep_up(folder: Path) -> None:
     """Plans of before name the hardware profile by its hash of then: one that was fitted anew is not their matter."""
     now = hashlib.sha256(HARDWARE.read_bytes()).hexdigest()
     named = re.compile(rf"(hardware: {{name: {HARDWARE.stem},\s+sha256: )[0-9a-f]{{64}}")
@@ -104,7 +104,7 @@ def _keep_up(folder: Path) -> None:
         path.write_text(named.sub(rf"\g<1>{now}", path.read_text()))
 
 
-def _call(arguments: tuple[str, ...], folder: Path) -> tuple[int, str, str]:
+def call(arguments: tuple[str, ...], folder: Path) -> tuple[int, str, str]:
     out, err = io.StringIO(), io.StringIO()
     code = 0
     streams = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)

@@ -13,12 +13,23 @@ from toy_device import CEILINGS, MODEL, at, bench, questions
 from treeopt.cost import load_hardware
 from treeopt.cost.formats import Dtype
 from treeopt.cost.hardware import save_hardware
+from treeopt.cost.kernels.attention import GroupedAttention
 from treeopt.cost.kernels.gemm import Gemm
 from treeopt.errors import InputError
+from treeopt.profile.beside import AS_LAYER, AS_STREAM, AS_TREE, beside
 from treeopt.profile.grid import ceiling_points
 from treeopt.profile.measure import KernelBench
-from treeopt.profile.points import COMPACTION, KernelPoint
-from treeopt.profile.profile import compaction_price, over_floor, profile_of
+from treeopt.profile.points import (
+    COMPACTION,
+    CONTIGUOUS,
+    PAGES_16,
+    SCHEDULE,
+    KernelPoint,
+    sampling,
+    schedule,
+    tree_attention,
+)
+from treeopt.profile.profile import over_floor, profile_of
 
 LAUNCH_S = 2e-6
 
@@ -67,10 +78,34 @@ def test_ratios_to_the_floor_and_to_the_price(tmp_path: Path) -> None:
     assert rows["stream"].points == 16
     assert rows["stream"].worst.point.traffic_bytes == 4096
     assert rows["stream"].worst.over_floor == pytest.approx((LAUNCH_S + 4096 / 10e9) / (4096 / 10e9), rel=1e-4)
-    price = compaction_price(profiled.fitted.hardware, profiled.times)
-    assert price is not None
-    assert 1.0 < price.median <= price.worst < 3.0  # three times the bytes, but the launch only once
-    assert compaction_price(profiled.fitted.hardware, []) is None
+    found = {row.operator: row for row in profiled.beside}
+    assert 1.0 < found[COMPACTION].median <= found[COMPACTION].worst < 3.0  # three times the bytes, but one launch
+    assert found["norm"].median == pytest.approx(1.0, rel=0.01)
+    assert {row.other for row in profiled.beside} == {AS_STREAM}
+    assert beside({}, profiled.fitted.hardware.kernel_times()) == []
+
+
+def test_what_is_set_beside_what_by_hand(tmp_path: Path) -> None:
+    """Other layouts beside pages of 64, a step's schedule beside one layer, sampling as two streams."""
+    profiled = profile_of(filled(tmp_path / "r.jsonl"), name="toy", command="test", noise=None)
+    prices = profiled.fitted.hardware.kernel_times()
+    heads = MODEL.attention
+    assert isinstance(heads, GroupedAttention)
+    sizes = (1, 4, 512, heads, Dtype.BF16)
+    logits = sampling(4, 100_000, Dtype.BF16)
+    times = {
+        tree_attention(*sizes): 10e-6,
+        tree_attention(*sizes, operator=PAGES_16): 12e-6,
+        tree_attention(*sizes, operator=CONTIGUOUS): 9e-6,
+        tree_attention(1, 4, 128, heads, Dtype.BF16, operator=CONTIGUOUS): 9e-6,  # the other was not timed
+        schedule(*sizes): 5e-6,
+        logits: 2 * (2 * LAUNCH_S + 10 * 400_000 / 10e9),
+    }
+    found = {row.operator: row for row in beside(times, prices)}
+    assert (found[PAGES_16].other, found[PAGES_16].points, found[PAGES_16].median) == (AS_TREE, 1, pytest.approx(1.2))
+    assert (found[CONTIGUOUS].points, found[CONTIGUOUS].worst) == (1, pytest.approx(0.9))
+    assert (found[SCHEDULE].other, found[SCHEDULE].median) == (AS_LAYER, pytest.approx(0.5))
+    assert found["sampling"].median == pytest.approx(2.0, rel=0.01)
 
 
 def test_too_few_rows_are_kept_for_another_run(tmp_path: Path) -> None:
@@ -82,8 +117,8 @@ def test_too_few_rows_are_kept_for_another_run(tmp_path: Path) -> None:
 
 def test_what_has_no_kernel_is_refused(tmp_path: Path) -> None:
     found = bench(tmp_path / "r.jsonl")
-    with pytest.raises(InputError, match="fp8 kernels are not timed"):
-        replace(found, questions=questions(dtype=Dtype.FP8))
+    with pytest.raises(InputError, match="int4 kernels are not timed"):
+        replace(found, questions=questions(dtype=Dtype.INT4))
 
 
 def test_noise_needs_the_row(tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import runpy
+import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -48,7 +49,8 @@ def test_it_runs_to_the_end(quick: None, monkeypatch: pytest.MonkeyPatch, tmp_pa
         "sdpa, chain only",
         "flex",
     }
-    assert result["verdicts"] == []  # a processor cannot say
+    assert (result["verdicts"], result["page"]) == ([], [])  # a processor cannot say
+    assert result["patch"] == "none: no GPU was timed"
     assert [row for row in result["sweep"] if "time_s" not in row] == []
     assert "| MIN_PIECE | 256 |" in (tmp_path / "results" / "results.md").read_text()
     table = (tmp_path / "results" / "results.md").read_text()
@@ -59,40 +61,34 @@ def test_it_runs_to_the_end(quick: None, monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert "thread" in hardware.device
 
 
-def loaded() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("profile_gpu", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["profile_gpu"] = module
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        del sys.modules["profile_gpu"]
-    return module
+def part(name: str) -> Any:
+    """A part of the program."""
+    if str(EXAMPLE.parent) not in sys.path:
+        sys.path.insert(0, str(EXAMPLE.parent))
+    return importlib.import_module(f"on_gpu.{name}")
 
 
 def test_verdicts_by_hand() -> None:
-    module = loaded()
+    cases, report = part("cases"), part("report")
 
     def row(case: object, method: str, time_s: float, of_copy: float, of_product: float) -> dict[str, object]:
         shares = {"of_copy": of_copy, "of_product": of_product}
         return {"case": str(case), **case._asdict(), "method": method, "time_s": time_s, **shares}  # type: ignore[attr-defined]
 
-    long, wide = module.Case(16, 16, 8192), module.Case(16, 64, 2048)
+    long, wide = cases.Case(16, 16, 8192), cases.Case(16, 64, 2048)
     rows = [
         row(long, "tree attention", 1.0, 0.81, 0.2),
         row(long, "sdpa, mask", 0.9, 0.9, 0.2),
         row(long, "flex", 1.5, 0.5, 0.1),
         {"case": str(long), "method": "sdpa, chain only", "failed": "no"},
         row(wide, "tree attention", 1.0, 0.3, 0.5),
-        row(module.Case(1, 4, 100), "sdpa, mask", 1.0, 0.1, 0.1),
+        row(cases.Case(1, 4, 100), "sdpa, mask", 1.0, 0.1, 0.1),
     ]
-    assert [holds for _, holds in module.verdicts(rows)] == [True, False, True, False]
+    assert [holds for _, holds in report.verdicts(rows)] == [True, False, True, False]
 
 
 def test_the_constant_with_the_least_time_over_whole_cases() -> None:
-    module = loaded()
+    module = part("sweep")
 
     def row(value: int, case: str, time_s: float | None) -> dict[str, object]:
         found: dict[str, object] = {"constant": "MIN_PIECE", "value": value, "case": case}
@@ -106,8 +102,71 @@ def test_the_constant_with_the_least_time_over_whole_cases() -> None:
 
 
 def test_every_way_to_read_a_cache_is_checked_on_a_gpu() -> None:
-    module = loaded()
-    found = module.checks("cuda")
+    found = part("checks").checks("cuda")
     assert {check.page_size for check in found if check.case is not None} == {0, 16, 64}
     assert {check.dtype for check in found} == {"bf16", "fp16", "fp32"}
     assert len({check.name + check.dtype for check in found}) == len(found)
+
+
+def test_what_measured_best_is_a_patch_that_applies(tmp_path: Path) -> None:
+    """A constant of the schedule, a tile, and the chip's memory rate: put in by patch(1), all else as it was."""
+    sweep, root = part("sweep"), EXAMPLE.parents[1]
+    best = {"MIN_PIECE": 256, "EFFICIENCY": 0.46, "tile of 64 rows": "64, 64, 4, 3, 1, 32"}
+    best["tile of 128 rows"] = "128, 64, 8, 2, 1, 16"
+    (tmp_path / "kernels").mkdir()
+    for name in ("schedule.py", "config.py", "chip.py"):
+        (tmp_path / "kernels" / name).write_text((root / "kernels" / name).read_text())
+    text = sweep.patch(best, "sm_90", 2400, root=tmp_path)
+    done = subprocess.run(["patch", "-p1"], input=text, text=True, cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout
+    changed = {}
+    for name in ("schedule.py", "config.py", "chip.py"):
+        before, after = ((folder / "kernels" / name).read_text().splitlines() for folder in (root, tmp_path))
+        changed[name] = [new.strip() for old, new in zip(before, after, strict=True) if old != new]
+    assert [line.partition("  #")[0] for line in changed["schedule.py"]] == ["MIN_PIECE: Final = 256"]
+    assert changed["config.py"] == ["_config(64, 64, 4, 3, 1),", "_config(128, 64, 8, 2, 1, tail=16),"]
+    assert changed["chip.py"] == ["dram_bytes_per_clock=2400,"]
+    assert sweep.patch({"MIN_PIECE": 128}, "sm_90", None) == ""
+
+
+def test_tiles_are_swept_on_cases_that_take_them() -> None:
+    """Each of the table's and its rivals have the rows that the case's tile has."""
+    from treeopt.kernels import config
+
+    sweep, key = part("sweep"), (config.HeadShape(128, 128), 2)
+    usual = config.TABLE[key]
+    settings = [found for found in sweep.settings("cuda", key) if found.constant.startswith("tile")]
+    assert {found.constant for found in settings} == {f"tile of {rows} rows" for rows in (16, 64, 128)}
+    try:
+        for found in settings:
+            found.apply()
+            rows = int(found.value.split(", ")[0])
+            for case in found.cases:
+                line = config.attention_config(shape=key[0], element_bytes=2, rows=case.nodes * 4)
+                assert line.block_m == rows
+                assert str(line.block_n) == found.value.split(", ")[1]
+            config.TABLE[key] = usual
+    finally:
+        config.TABLE[key] = usual
+
+
+def test_a_verdict_for_every_line_of_the_page() -> None:
+    report, cases = part("report"), part("cases")
+    first = str(cases.modelled()[0])
+    result = {
+        "checks": [{"kernel": "tree attention B=1, pages of 64", "passed": True}],
+        "attention": [{"case": first, "method": "tree attention", "time_s": 1.0}],
+        "sweep": [
+            {"constant": "MIN_PIECE", "value": value, "case": "a", "time_s": 1.0 / value} for value in (128, 256)
+        ],
+        "constants": {"MIN_PIECE": 128, "EFFICIENCY": 0.46, "tile of 64 rows": "64, 64, 4, 2, 2, 32"},
+    }
+    found = dict(report.page_verdicts(result))
+    assert found["right against float64, pages of 64: 1 of 1"] is True
+    assert found["right against float64, compaction: 0 of 0"] is None
+    launches = {text: holds for text, holds in found.items() if text.startswith("launch table")}
+    assert len(launches) == len(cases.modelled()) == 18
+    assert [holds for text, holds in launches.items() if first + ":" in text] == [False]  # a second
+    assert sum(holds is None for holds in launches.values()) == 17
+    assert found["schedule.py, MIN_PIECE = 128: 256 took least time"] is False
+    assert found["config.py, tile of 64 rows = 64, 64, 4, 2, 2, 32: not swept"] is None

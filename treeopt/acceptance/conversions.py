@@ -59,12 +59,6 @@ def mean_from_survival(survival: FloatArray) -> float:
     return float(1.0 + survival.sum())
 
 
-def drafts_from_survival(survival: FloatArray, accepted_tokens: float) -> int:
-    """How many drafts made `accepted_tokens` at these rates; 0 when the rates are all 0, which tells nothing."""
-    per_draft = float(survival.sum())
-    return round(accepted_tokens / per_draft) if per_draft > 0 else 0
-
-
 def with_bonus(length: float) -> float:
     """Mean accepted drafts to mean accepted length."""
     return length + 1.0

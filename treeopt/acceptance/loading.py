@@ -10,7 +10,7 @@ from treeopt.acceptance.profile_file import COMMON_KEYS, read_conditions, read_p
 from treeopt.acceptance.shard_files import trace_format
 from treeopt.acceptance.shards import TraceFiles
 from treeopt.acceptance.trace import Trace
-from treeopt.errors import InputError
+from treeopt.errors import FileFormatError, InputError
 from treeopt.files.documents import Document
 from treeopt.files.evidence_lines import SourceFile
 from treeopt.files.shipped import TRACE_SUFFIXES
@@ -76,7 +76,8 @@ def _imported(file: SourceFile) -> RankProfile:
     imported = read_evidence([file])
     names = [profile.name for profile in imported.profiles]
     if not names:
-        raise InputError(f"{file.name}: nothing in it can be planned from", hint=f"{imported.unplanned[0]}")
+        why = next(map(str, (*imported.unplanned, *imported.warnings)), "it holds no draft")
+        raise InputError(f"{file.name}: nothing in it can be planned from", hint=why)
     if len(names) > 1:
         raise InputError(
             f"{file.name} holds {len(names)} sources: {', '.join(names)}",
@@ -91,7 +92,14 @@ def _with_trace(document: Document, folder: Path, *, keep: bool, confidence: boo
     root = document.root
     check_format(root, RankFile.FORMAT, what="rank profile")
     root.only(*COMMON_KEYS, "trace")
-    measured = TraceFiles.find(folder / root.get("trace").text()).profile(name="", keep=keep, confidence=confidence)
+    named = root.get("trace")
+    try:
+        files = TraceFiles.find(folder / named.text())
+    except FileFormatError:
+        raise
+    except InputError as error:
+        raise named.error(str(error), hint=error.hint) from None
+    measured = files.profile(name="", keep=keep, confidence=confidence)
     return replace(
         measured,
         name=root.get("name").text(),

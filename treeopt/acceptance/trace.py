@@ -13,10 +13,10 @@ from treeopt.acceptance.errors import EvidenceError
 from treeopt.acceptance.path_trie import PathCounter, PathTrie, path_trie
 from treeopt.acceptance.paths import PathCounts
 from treeopt.arrays import BoolArray, FloatArray, IntArray
+from treeopt.tree import MAX_DEPTH
 
 PAST_END: Final = -2
 TRACE_FORMAT: Final = "a trace has rank [T, D] (0: top guess, -1: not listed, -2: past the end), doc_id [T] and pos [T]"
-MAX_DEPTH: Final = 1024  # far above what any drafter drafts
 _CHUNK_ROWS: Final = 1 << 20
 _MOST: Final = 1.001  # a probability in half precision
 

@@ -282,11 +282,13 @@ def _mixed(values: Sequence[DynamicTreeValues], weights: Sequence[float]) -> Dyn
 
 def _split(part: Part, held_out: float, seed: int) -> tuple[Part, Part]:
     if part.trace is None:
-        raise InputError(f"{part.name} has no documents to hold out", hint="give a trace (NPZ) with doc_id and pos")
+        raise InputError(f"{part.name} has no documents for --holdout", hint="give a trace (NPZ) with doc_id and pos")
     trace = part.trace
     count = round(held_out * trace.documents)
     if not 0 < count < trace.documents:
-        raise InputError(f"{trace.documents} documents do not split at {held_out:g}", hint="record more documents")
+        raise InputError(
+            f"{trace.documents} documents do not split at --holdout {held_out:g}", hint="record more documents"
+        )
     out = np.zeros(trace.documents, dtype=np.bool_)
     out[np.random.default_rng(seed).permutation(trace.documents)[:count]] = True
 

@@ -79,7 +79,9 @@ def _deployed(bucket: Bucket, draft: Draft, buckets: Sequence[Bucket]) -> Bucket
         return bucket
     length = chain_length(draft)
     if length is None:
-        raise InputError(f"{in_words(draft)} is no chain", hint="give what runs as chain:K, or the engine's file")
+        raise InputError(
+            f"what is deployed, {in_words(draft)}, is no chain", hint="give what runs as chain:K, or the engine's file"
+        )
     near = sorted(buckets, key=lambda b: (b is not bucket, abs(b.batch.max - bucket.batch.max)))
     f = next((f for b in near if len(f := chain_survival(b)) >= length and (f[:length] > 0.0).all()), None)
     if f is None:

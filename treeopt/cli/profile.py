@@ -29,7 +29,7 @@ def profile(
     model: Model = Names.model,
     drafter: Drafter = Names.drafter,
     tp: Annotated[int, CliOption(min=1, help="Time one GPU's part of so many.")] = 1,
-    dtype: Annotated[str | None, CliOption(help="bf16, fp16 or fp32; bf16 on a GPU, fp32 on a processor.")] = None,
+    dtype: Annotated[str | None, CliOption(help="bf16, fp16, fp32 or fp8; bf16 on a GPU, fp32 on a processor.")] = None,
     max_tokens: Annotated[int, CliOption(min=8, help="The largest B x N to time.")] = 512,
     max_context: Annotated[int, CliOption(min=512, help="The longest context to time.")] = 8192,
     rows: Annotated[Path | None, CliOption(metavar="FILE.jsonl", help="Timing rows; beside --out.")] = None,

@@ -110,6 +110,7 @@ group = Commands(
         ),
         "merge": LazyCommand("treeopt.cli.ranks:merge", "Counts of profiles of the same thing, added."),
         "collect": LazyCommand("treeopt.cli.collect:collect", "Run a target and a drafter and record a trace."),
+        "watch": LazyCommand("treeopt.cli.watch:watch", "A running server's acceptance, until it is decided."),
         "record": LazyCommand("treeopt.cli.record:command_", "How to record ranks inside a serving engine."),
     },
     help="Rank profiles: collect, import, show, merge.",

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from treeopt.errors import FileFormatError
 from treeopt.files.documents import read_text
+from treeopt.files.opening import called
 
 Messages = tuple[dict[str, Any], ...]
 
@@ -38,9 +39,9 @@ def read_prompts(path: Path) -> list[Prompt]:
         InputError: the file cannot be read.
         FileFormatError: a line that is no prompt, a number given twice (with file and line), or no prompt at all.
     """
-    prompts = list(_parse(read_text(path, what="prompts file"), name=str(path)))
+    prompts = list(_parse(read_text(path, what="prompts file"), name=called(path)))
     if not prompts:
-        raise FileFormatError(f"{path}: no prompts", hint=f"write {_FORMAT}")
+        raise FileFormatError(f"{called(path)}: no prompts", hint=f"write {_FORMAT}")
     first: dict[int, Prompt] = {}
     for prompt in prompts:
         other = first.setdefault(prompt.doc_id, prompt)

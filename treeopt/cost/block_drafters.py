@@ -60,6 +60,7 @@ class BlockHead:
         states: values of the target's states per token that are fused; None is one state of the target per layer.
         from_anchor: the root's row guesses too, so a pass has as many rows as guesses, not one more.
         markov_rank: DSpark's; 0 without.
+        in_checkpoint: the layers are the target checkpoint's own, in its format (DeepSeek-V4); else 16 bit.
         convolution: DFlash2's.
         selector: DFlash2's.
     """
@@ -69,6 +70,7 @@ class BlockHead:
     states: int | None = None
     from_anchor: bool = False
     markov_rank: int = 0
+    in_checkpoint: bool = False
     convolution: Convolution | None = None
     selector: Selector | None = None
 
@@ -125,7 +127,7 @@ class BlockHeads:
         entry = Entry(self.drafts + 1, (Gemm(h, states),), (Gemm(kv, h),), (2 * h, 2 * kv))
         beside = () if shape.convolution is None else 2 * layer.layers * (shape.convolution.projection(h),)
         return BlockPass(
-            network=in_16_bit(target, layer),
+            network=replace(target, network=layer) if shape.in_checkpoint else in_16_bit(target, layer),
             rows=rows,
             guesses=self.drafts,
             entry=entry,

@@ -121,6 +121,8 @@ def _block_head(kind: str, root: Field) -> BlockHead:
         states=_states(config, model),
         from_anchor=from_anchor,
         markov_rank=(_number(root, "markov_rank") or 0) if kind == "dspark" else 0,
+        # DeepSeek-V4's three layers lie in the target's checkpoint (mtp.*), with its experts and hyper-connections.
+        in_checkpoint="dspark_block_size" in config or "hc_mult" in config,
         convolution=Convolution(taps, _number(root, "conv_group_size") or 1) if taps and kind == "dflash2" else None,
         selector=Selector(rank, _number(root, "selector_top_k") or 1) if rank and kind == "dflash2" else None,
     )

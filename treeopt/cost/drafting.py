@@ -160,8 +160,9 @@ class Passes:
 
 def _later_s(tables: _Tables, widths: IntArray) -> FloatArray:
     """`[R, P]` seconds of the passes after the first, of P trees by their `[P, D]` widths."""
-    rows, _, columns = tables.later_s.shape
-    later_s, per_key_s = tables.later_s.reshape(rows, -1), tables.per_key_s.reshape(rows, -1)
+    rows, segments, columns = tables.later_s.shape
+    cells = (rows, segments * columns)  # in full: of no rows, reshape cannot tell the rest
+    later_s, per_key_s = tables.later_s.reshape(cells), tables.per_key_s.reshape(cells)
     total = np.zeros((rows, len(widths)))
     keys = np.zeros(len(widths), dtype=np.int64)
     for level, width in enumerate(np.ascontiguousarray(widths.T)):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from treeopt.arrays import FloatArray
 from treeopt.errors import InputError
-from treeopt.files.documents import Field
+from treeopt.files.typed import Between, Count, NotNegative, Whole
 
 # What one step took more past the largest captured graph: 120.6 ms for 512 tokens of Llama-3.1-8B, where the steps of
 # 4 and 5 guesses before it (15.7, 17.5 ms) lead to 21.2 ms. Posted with vLLM pull request 32374.
@@ -20,7 +20,8 @@ _SECONDS: Final = (
     *("step_s", "speculative_step_s", "speculative_request_s", "draft_pass_s", "verified_token_s"),
     "eager_s",
 )
-_MAX_TOKENS: Final = 1 << 24
+Seconds = Annotated[float, Between(0.0, 10.0)]
+Tokens = Annotated[int, Between(1, 1 << 24)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,32 +43,12 @@ class StepsEvidence:
     model: str
     drafter: str
     source: str
-    rows: int
-    max_tokens: int
-    median: float
-    p90: float
-    judged: int = 0
-    misjudged: int = 0
-
-    @classmethod
-    def from_field(cls, field: Field) -> StepsEvidence:
-        """Read from the `evidence` of an `engine_steps` section.
-
-        Raises:
-            FileFormatError: a key that is missing or unknown, or a number out of range.
-        """
-        field.only(*(f.name for f in fields(cls)))
-        return cls(
-            model=field.get("model").text(),
-            drafter=field.get("drafter").text(),
-            source=field.get("source").text(),
-            rows=field.get("rows").integer(low=1),
-            max_tokens=field.get("max_tokens").integer(low=1),
-            median=field.get("median").number(low=0.0),
-            p90=field.get("p90").number(low=0.0),
-            judged=field.get("judged", 0).integer(low=0),
-            misjudged=field.get("misjudged", 0).integer(low=0),
-        )
+    rows: Count
+    max_tokens: Count
+    median: NotNegative
+    p90: NotNegative
+    judged: Whole = 0
+    misjudged: Whole = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,14 +71,16 @@ class EngineSteps:
         InputError: a negative time, or sizes that do not rise or exceed the limit.
     """
 
-    step_s: float = 0.0
-    speculative_step_s: float = 0.0
-    speculative_request_s: float = 0.0
-    draft_pass_s: float = 0.0
-    verified_token_s: float = 0.0
-    capture_tokens: tuple[int, ...] = ()
-    capture_limit: int | None = None
-    eager_s: float = 0.0
+    SPARSE: ClassVar[bool] = True
+
+    step_s: Seconds = 0.0
+    speculative_step_s: Seconds = 0.0
+    speculative_request_s: Seconds = 0.0
+    draft_pass_s: Seconds = 0.0
+    verified_token_s: Seconds = 0.0
+    capture_tokens: tuple[Tokens, ...] = ()
+    capture_limit: Tokens | None = None
+    eager_s: Seconds = 0.0
     evidence: StepsEvidence | None = None
 
     def __post_init__(self) -> None:
@@ -196,33 +179,6 @@ class EngineSteps:
                 f"past {limit} tokens a step leaves the captured graphs: {self.eager_s * 1e3:.0f} ms are taken for it, "
                 "as published once for an 8B model; measure yours with treeopt profile fit --steps"
             )
-        return found
-
-    @classmethod
-    def from_field(cls, field: Field) -> EngineSteps:
-        """Read from the `engine_steps` section of a hardware file; what is left out is 0 or none.
-
-        Raises:
-            FileFormatError: an unknown key, or a value out of range, with its line.
-        """
-        field.only(*(f.name for f in fields(cls)))
-        seconds = {name: field.get(name, 0.0).number(low=0.0, high=10.0) for name in _SECONDS}
-        sizes = [size.integer(low=1, high=_MAX_TOKENS) for size in field.get("capture_tokens", []).items()]
-        limit, evidence = field.get("capture_limit", None), field.get("evidence", None)
-        most = None if limit.value is None else limit.integer(low=1, high=_MAX_TOKENS)
-        served = None if evidence.value is None else StepsEvidence.from_field(evidence)
-        try:
-            return cls(**seconds, capture_tokens=tuple(sizes), capture_limit=most, evidence=served)
-        except InputError as error:
-            raise field.get("capture_tokens", None).error(str(error), hint=error.hint) from None
-
-    def document(self) -> dict[str, Any]:
-        """The section as `from_field` reads it, without what is 0 or none."""
-        found = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name)}
-        if self.capture_tokens:
-            found["capture_tokens"] = list(self.capture_tokens)
-        if self.evidence:
-            found["evidence"] = {f.name: getattr(self.evidence, f.name) for f in fields(self.evidence)}
         return found
 
 

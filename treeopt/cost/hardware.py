@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -18,6 +18,7 @@ from treeopt.cost.kernels.roofline import Roofline
 from treeopt.cost.kernels.times import KernelTimes
 from treeopt.errors import InputError
 from treeopt.files.documents import Document, Field, dump_yaml, read_document
+from treeopt.files.typed import ALL_DIGITS, check_format, read, write
 from treeopt.files.writing import Output, check_writable, write_files
 
 HARDWARE_FORMAT: Final = "treeopt.hardware/1"
@@ -52,17 +53,6 @@ class Measurement:
     numbers: str
     licence: str
     command: str
-
-    @classmethod
-    def from_field(cls, field: Field) -> Measurement:
-        """Read from the `measurement` of a profile; all keys are needed.
-
-        Raises:
-            FileFormatError: a key that is missing or unknown, with its line.
-        """
-        names = [f.name for f in fields(cls)]
-        field.only(*names)
-        return cls(**{name: field.get(name).text() for name in names})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,9 +93,7 @@ class Hardware:
             FileFormatError: a key that is missing or unknown, or a number out of range, with its line.
         """
         root = document.root
-        found = root.get("format")
-        if found.text() != HARDWARE_FORMAT:
-            raise found.error(f"'{found.text()}' is not a hardware file", hint=f"expected format: {HARDWARE_FORMAT}")
+        check_format(root, HARDWARE_FORMAT, what=_PROFILE)
         root.only("format", "name", "device", "source", *_RATES, "sources", *_MEASURED, "engine_steps")
         has_fits = bool({*_MEASURED} & root.mapping().keys())
         has_steps = "engine_steps" in root.mapping()
@@ -121,9 +109,9 @@ class Hardware:
             ),
             launch_s=root.get("launch_s").number(low=0, high=1),
             sources=_read_sources(root.get("sources")),
-            measurement=Measurement.from_field(root.get("measurement")) if has_fits else None,
+            measurement=read(Measurement, root.get("measurement")) if has_fits else None,
             fits=KernelFits.from_fields(root.get("fits"), root.get("rows")) if has_fits else None,
-            engine_steps=EngineSteps.from_field(root.get("engine_steps")) if has_steps else None,
+            engine_steps=read(EngineSteps, root.get("engine_steps")) if has_steps else None,
         )
 
     def kernel_times(self) -> KernelTimes:
@@ -148,8 +136,8 @@ class Hardware:
             **{key: getattr(self, key) for key in _RATES if key != "peak_flops"},
             "peak_flops": {str(dtype): peak for dtype, peak in self.peak_flops.items()},
             "sources": dict(self.sources),
-            **({"measurement": dict(vars(self.measurement))} if self.measurement else {}),
-            **({"engine_steps": self.engine_steps.document()} if self.engine_steps else {}),
+            **({"measurement": write(self.measurement)} if self.measurement else {}),
+            **({"engine_steps": write(self.engine_steps, digits=ALL_DIGITS)} if self.engine_steps else {}),
             **({"fits": self.fits.document()} if self.fits else {}),
         }
 

@@ -10,6 +10,7 @@ from treeopt.cost.kernels.experts import DEFAULT_CORRELATION, DEFAULT_SKEW, MAX_
 from treeopt.cost.model import ModelShape, SlidingWindow
 from treeopt.cost.model_config import MAX_SIZE, grouped_attention, latent_attention, model_from_config
 from treeopt.files.documents import Document, Field, read_document
+from treeopt.files.typed import check_format
 
 MODEL_FORMAT: Final = "treeopt.model/1"
 _LATENT_SIZES: Final = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
@@ -45,9 +46,7 @@ def model_from(document: Document) -> ModelShape:
 
 
 def _read_profile(root: Field) -> ModelShape:
-    found = root.get("format")
-    if found.text() != MODEL_FORMAT:
-        raise found.error(f"'{found.text()}' is not a model file", hint=f"expected format: {MODEL_FORMAT}")
+    check_format(root, MODEL_FORMAT, what="model file")
     sizes = ("hidden", "layers", "vocab", "intermediate")
     root.only("format", "name", "source", *sizes, "tied_embeddings", "attention", "experts", "window", "dtype")
     hidden, layers, vocab, intermediate = (root.get(key).integer(low=1, high=MAX_SIZE) for key in sizes)

@@ -148,12 +148,15 @@ class ModelStep:
 
     def cliff(self, tokens: int) -> str | None:
         """A sentence where a step of `tokens`, padded, is at a jump or spike of its measured GEMMs and experts."""
+        return _cliff(self._layers_s, int(self.engine.padded(np.array(float(tokens)))))
+
+    def weights_s(self, tokens: FloatArray) -> FloatArray:
+        """`[...]` seconds that the target's GEMMs, experts and logits take in steps of so many tokens, padded."""
+        return self._layers_s(self.engine.padded(tokens))
+
+    def _layers_s(self, tokens: FloatArray) -> FloatArray:
         target = self._tables.target
-
-        def time_s(several: FloatArray) -> FloatArray:
-            return target.layers_s(several) + target.experts_s(several) + target.lm_head_s(several)
-
-        return _cliff(time_s, int(self.engine.padded(np.array(float(tokens)))))
+        return target.layers_s(tokens) + target.experts_s(tokens) + target.lm_head_s(tokens)
 
     def scaled(self, term: Term | str, factor: float) -> ModelStep:
         """The same step with one term `factor` times as long."""

@@ -27,12 +27,13 @@ CheckedBy = Literal["own code", "source", "documentation only", ""]
 class DrafterWord:
     """An engine's word for a kind of drafter; '' where its file names none.
 
-    `has_model`: the drafter is a model of its own, to be named beside the word; `since`, `before`: the releases that
-    run it.
+    `has_model`: the drafter is a model of its own, to be named beside the word; `parallel`: it is told to guess all
+    tokens in one pass, by a switch beside the word; `since`, `before`: the releases that run it.
     """
 
     text: str
     has_model: bool = True
+    parallel: bool = False
     since: Release | None = None
     before: Release | None = None
 

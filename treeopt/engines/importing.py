@@ -20,7 +20,7 @@ from treeopt.engines.format import Engine, Format, Found
 from treeopt.engines.registry import ENGINES, EngineAt
 from treeopt.engines.schedule import FORMAT, DraftSchedule, parse_schedule
 from treeopt.engines.source import EngineFile, read_source
-from treeopt.errors import FileFormatError, InputError
+from treeopt.errors import FileFormatError, InputError, TreeError
 from treeopt.files.documents import os_error
 from treeopt.plan.plan import Plan
 from treeopt.plan.reading import TREE_FORMAT, is_plan, parse_plan, parse_tree
@@ -72,17 +72,22 @@ def import_file(path: Path, target: EngineAt | None = None) -> ImportedDrafts:
     """
     source = read_source(path)
     for engine, form in _formats(target):
-        found = form.read(source)
+        try:
+            found = form.read(source)
+        except TreeError as error:
+            raise FileFormatError(f"{source.name}: {error}", hint=error.hint) from None
         if found is not None:
             _check(found, engine, form, source)
             return ImportedDrafts(engine, form.name, *found)
     if target is None:
         raise FileFormatError(
-            f"{path}: nothing in it is known as an engine's setting of drafts",
+            f"{source.name}: nothing in it is known as an engine's setting of drafts",
             hint="give a path list, the engine's configuration or its command line, or name the engine",
         )
     loads = "; ".join(form.limits.words for form in target.formats)
-    raise FileFormatError(f"{path}: not what {target.engine.title} {target.version} loads", hint=f"it loads {loads}")
+    raise FileFormatError(
+        f"{source.name}: not what {target.engine.title} {target.version} loads", hint=f"it loads {loads}"
+    )
 
 
 def parse_spec(text: str) -> DraftSchedule | None:
@@ -110,6 +115,8 @@ def load_drafts(text: str) -> Plan | DraftSchedule:
     spec = parse_spec(text)
     if spec is not None:
         return spec
+    if not text:
+        raise InputError("a rival or deployed draft without a name", hint=f"give a file, or {_SPECS}")
     path = Path(text)
     if not path.exists() and (path.suffix or path.name != text):
         raise os_error(FileNotFoundError(), path, what="plan or the engine's file", verb="read")

@@ -4,7 +4,8 @@ Rules: sglang 0.5.23, `srt/speculative/adaptive_spec_params.py`, `srt/arg_groups
 `cuda_graph_hook.py`. A key of the adaptive file is a lower bound on the batch size after that was padded up to the
 next captured one; other keys are ignored without a word. `--speculative-num-draft-tokens` counts the root. Releases
 before 0.5.13 ignore all keys and choose among all lengths; 0.5.13 knows no length of 0. NGRAM looks its drafts up in a
-trie of what was seen; with a breadth of 1 they are one chain. DFLASH drafts a block in one pass.
+trie of what was seen; with a breadth of 1 they are one chain. DFLASH and DSPARK draft a block in one pass; the former's
+block counts the root, the latter's does not.
 """
 
 from __future__ import annotations
@@ -39,9 +40,12 @@ _NGRAM: Final = Drafters(
     engine="SGLang's n-grams", words={"ngram": DrafterWord(text="NGRAM", has_model=False)}, closed=True
 )
 _DFLASH: Final = Drafters(engine="SGLang's blocks", words={"dflash": DrafterWord(text="DFLASH")}, closed=True)
+_DSPARK: Final = Drafters(engine="SGLang's DSPARK", words={"dspark": DrafterWord(text="DSPARK")}, closed=True)
 _STEPS, _TOPK, _NODES = "speculative-num-steps", "speculative-eagle-topk", "speculative-num-draft-tokens"
 _BLOCK, _TRIE = "speculative-dflash-block-size", "speculative-ngram-max-trie-depth"
 _BREADTHS: Final = ("speculative-ngram-min-bfs-breadth", "speculative-ngram-max-bfs-breadth")
+_GAMMA, _SPS = "speculative-dspark-block-size", "speculative-dspark-sps-table-path"
+_GAMMA_DEFAULT: Final = 7  # SGLang's, where the checkpoint does not say
 _TRIE_DEPTH: Final = 18  # SGLang's default
 _ALGORITHM: Final = "speculative-algorithm"
 _PROOF: Final = "the log's 'Decode batch' lines have 'accept len', /metrics has sglang:spec_accept_length"
@@ -93,6 +97,16 @@ def _write_block(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Wr
     flags = [f"--{_BLOCK}", str(schedule.longest + 1)]
     note = "the block counts the token before the drafts; another size than the drafter was trained with drafts worse"
     return _flags_only(setup, word, flags, f"{_PROOF}: at most {schedule.longest + 1}", (note,))
+
+
+def _write_dspark(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
+    flags = [f"--{_GAMMA}", str(schedule.longest)]
+    notes = (
+        "the DSPARK block does not count the token before the drafts, unlike DFLASH's",
+        f"how many drafts a step verifies is chosen by --{_SPS} TABLE, which `treeopt profile table --engine sglang` "
+        "writes; without a table all are verified",
+    )
+    return _flags_only(setup, word, flags, f"{_PROOF}: at most {schedule.longest + 1}", notes)
 
 
 def _write_adaptive(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
@@ -162,6 +176,22 @@ def _read_block(source: EngineFile) -> Found | None:
         )
     note = f"a block of {block} counts the token before the drafts: {block - 1} are drafted, in one pass"
     return Found(DraftSchedule.constant(DraftTree.chain(block - 1)), (note,), "dflash")
+
+
+def _read_dspark(source: EngineFile) -> Found | None:
+    if source.flags.get(_ALGORITHM, "").upper() != "DSPARK":
+        return None
+    gamma, nodes = source.flag_number(_GAMMA), source.flag_number(_NODES)
+    if gamma is not None and nodes is not None and nodes != gamma + 1:
+        raise InputError(
+            f"{source.name}: {nodes} draft tokens with a DSPARK block of {gamma}",
+            hint=f"--{_NODES} counts the root: {gamma + 1}",
+        )
+    drafted = gamma or (nodes - 1 if nodes else _GAMMA_DEFAULT)
+    by_table = f"; by the table of --{_SPS} a step verifies fewer where that pays" if _SPS in source.flags else ""
+    return Found(
+        DraftSchedule.constant(DraftTree.chain(drafted)), (f"{drafted} are drafted, in one pass{by_table}",), "dspark"
+    )
 
 
 def _drafter_of(source: EngineFile) -> str | None:
@@ -269,6 +299,14 @@ SGLANG: Final = Engine(
             read=_read_block,
             drafters=_DFLASH,
             since=Release(0, 5, 11),
+        ),
+        Format(
+            name="dspark",
+            limits=Chains(),
+            write=_write_dspark,
+            read=_read_dspark,
+            drafters=_DSPARK,
+            since=Release(0, 5, 23),
         ),
         Format(
             name="triple",

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from treeopt.errors import FileFormatError, InputError
+from treeopt.errors import FileFormatError
 from treeopt.files.documents import Document, Field, parse_document, read_text
+from treeopt.files.opening import called
 
 _KEY: Final = re.compile(r"\s*(#[^\n]*\n\s*)*([\w\"'.-]+\s*:(\s|$)|[{\[-]\s|[{\[])")  # YAML or JSON starts so
 _FLAG: Final = re.compile(r"(^|\s)--?[a-z][a-z0-9-]*", re.MULTILINE)
@@ -44,13 +45,13 @@ class EngineFile:
         """The whole number that one of the flags is given, None where none stands in the command line.
 
         Raises:
-            InputError: it is no whole number.
+            FileFormatError: it is no whole number.
         """
         found = next((self.flags[name] for name in names if name in self.flags), None)
         if found is None:
             return None
-        if not found.isdecimal():
-            raise InputError(f"{self.name}: --{names[0]} is '{found}'", hint="give a whole number")
+        if not found.isdecimal() or len(found) > 9:
+            raise FileFormatError(f"{self.name}: --{names[0]} is '{found}'", hint="give a whole number")
         return int(found)
 
 
@@ -62,8 +63,8 @@ def read_source(path: Path) -> EngineFile:
         FileFormatError: it is neither JSON, YAML nor a command line.
     """
     if path.suffix in (".pt", ".pth"):
-        return EngineFile(name=str(path), path=path)
-    return parse_source(read_text(path, what="configuration"), name=str(path))
+        return EngineFile(name=called(path), path=path)
+    return parse_source(read_text(path, what="configuration"), name=called(path))
 
 
 def parse_source(text: str, *, name: str) -> EngineFile:

@@ -44,7 +44,20 @@ _DRAFTERS: Final = Drafters(
     },
     default="eagle3",
 )
-_DYNAMIC: Final = Drafters(engine="TensorRT-LLM's dynamic tree", words=_EAGLES, default="eagle3", closed=True)
+_MAIN: Final = Release(1, 4, 0)  # what is documented of the main branch
+# Named on main only; a draft length per batch size is not documented for them.
+_BLOCKS: Final = {
+    "dflash": DrafterWord(text="DFlash", since=_MAIN),
+    "dspark": DrafterWord(text="DSpark", since=_MAIN),
+    "pard": DrafterWord(text="PARD", since=_MAIN),
+}
+_LENGTHS: Final = Drafters(engine="TensorRT-LLM", words=dict(_DRAFTERS.words) | _BLOCKS, default="eagle3")
+_DYNAMIC: Final = Drafters(
+    engine="TensorRT-LLM's dynamic tree",
+    words=_EAGLES | {"mtp": DrafterWord(text="MTP", has_model=False, since=_MAIN)},
+    default="eagle3",
+    closed=True,
+)
 _STATIC: Final = Drafters(
     engine="TensorRT-LLM's static tree",
     words=_EAGLES | {"medusa": DrafterWord(text="Medusa")},
@@ -54,13 +67,19 @@ _STATIC: Final = Drafters(
 _CHOICES: Final = {"Eagle": "eagle_choices", "Eagle3": "eagle_choices", "Medusa": "medusa_choices"}
 _MTP_LENGTH: Final = "num_nextn_predict_layers"
 _FILE: Final = "trtllm_config.yaml"
+_THRESHOLD: Final = "acceptance_rate_threshold"
+_KEEP_OUT: Final = f"leave {_THRESHOLD} out: once acceptance falls below it TensorRT-LLM stops drafting for good"
+_SUFFIXES: Final = ("use_sa_spec", "sa_config")
 _PROOF: Final = (
     "specDecodingStats of the iteration statistics on /metrics (numDraftTokens, numAcceptedTokens, acceptanceLength)"
 )
 
 
 def _write_length(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
-    return _written(setup, word, {"max_draft_len": schedule.longest}, f"K = {schedule.longest}")
+    notes: tuple[str, ...] = ()
+    if word.text == "DFlash":
+        notes = ("where the drafter's config.json has no mask_token_id or target_layer_ids, add them to the section",)
+    return _written(setup, word, {"max_draft_len": schedule.longest}, f"K = {schedule.longest}", *notes)
 
 
 def _write_schedule(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
@@ -119,7 +138,7 @@ def _written(
         launch=f"trtllm-serve {setup.model} --config {setup.written_to(_FILE)}",
         proof=f"{_PROOF}: {proof}",
         capture_sizes=capture_sizes,
-        notes=notes,
+        notes=(*notes, _KEEP_OUT),
     )
 
 
@@ -142,7 +161,7 @@ def _read_schedule(source: EngineFile) -> Found | None:
     starts = [1, *(high + 1 for high in table)]
     lengths = [*table.values(), 0]
     steps = tuple(ScheduleStep(b, DraftTree.chain(k)) for b, k in zip(starts, lengths, strict=True))
-    return Found(DraftSchedule(steps=steps), (), _drafter_of(section))
+    return Found(DraftSchedule(steps=steps), _warnings(section), _drafter_of(section))
 
 
 def _entry(field: Field, key: object, value: object) -> tuple[int, int]:
@@ -162,7 +181,11 @@ def _read_triple(source: EngineFile) -> Found | None:
         RULE.check(triple)
     except InputError as error:
         raise total.error(str(error), hint=error.hint) from None
-    return Found(DraftSchedule.constant(DraftTree.chain(depth) if topk == 1 else triple), (), _drafter_of(section))
+    return Found(
+        DraftSchedule.constant(DraftTree.chain(depth) if topk == 1 else triple),
+        _warnings(section),
+        _drafter_of(section),
+    )
 
 
 def _read_choices(source: EngineFile) -> Found | None:
@@ -176,7 +199,7 @@ def _read_choices(source: EngineFile) -> Found | None:
             field = Field(document=field.document, keys=field.keys, value=ast.literal_eval(field.value))
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             raise field.error("not a list of paths", hint="write [[0], [1], [0, 0]]") from None
-    return Found(DraftSchedule.constant(tree_at(field)), (), _drafter_of(section))
+    return Found(DraftSchedule.constant(tree_at(field)), _warnings(section), _drafter_of(section))
 
 
 def _read_length(source: EngineFile) -> Found | None:
@@ -187,19 +210,33 @@ def _read_length(source: EngineFile) -> Found | None:
         return None
     chain, drafter = DraftTree.chain(section.get(key).integer(low=1)), _drafter_of(section)
     if section.value.get("max_concurrency") is None:
-        return Found(DraftSchedule.constant(chain), (), drafter)
+        return Found(DraftSchedule.constant(chain), _warnings(section), drafter)
     off_from = section.get("max_concurrency").integer(low=1) + 1
-    return Found(DraftSchedule(steps=(ScheduleStep(1, chain), ScheduleStep(off_from, OFF))), (), drafter)
+    return Found(
+        DraftSchedule(steps=(ScheduleStep(1, chain), ScheduleStep(off_from, OFF))), _warnings(section), drafter
+    )
 
 
 def _drafter_of(section: Field) -> str | None:
     """The kind of drafter, for n-grams with the runs that are looked up."""
     word = section.get("decoding_type", "").text()
-    kind = _DRAFTERS.kind_of(word) or _STATIC.kind_of(word)
+    kind = _LENGTHS.kind_of(word) or _STATIC.kind_of(word)
     if kind != "ngram":
         return kind
     longest = section.get("max_matching_ngram_size", 2).integer(low=1)
     return PromptLookup(rule="trtllm", shortest=1, longest=longest).name
+
+
+def _warnings(section: Field) -> tuple[str, ...]:
+    """What of the section changes what is drafted without saying so."""
+    found = []
+    if section.value.get(_THRESHOLD) is not None:
+        found.append(
+            f"{_THRESHOLD}: once acceptance falls below it TensorRT-LLM stops drafting for good, until a restart"
+        )
+    if any(section.value.get(key) for key in _SUFFIXES):
+        found.append("a suffix match that is long enough takes the place of the drafter's own guesses")
+    return tuple(found)
 
 
 def _section(source: EngineFile) -> Field | None:
@@ -235,7 +272,7 @@ TENSORRT_LLM: Final = Engine(
             limits=Chains(),
             write=_write_length,
             read=_read_length,
-            drafters=_DRAFTERS,
+            drafters=_LENGTHS,
             since=Release(1, 0, 0),
         ),
         Format(

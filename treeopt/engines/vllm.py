@@ -50,9 +50,16 @@ _WORDS: Final = {
     "medusa": DrafterWord(text="medusa", before=Release(0, 33, 0)),
     "suffix": DrafterWord(text="suffix", has_model=False, since=Release(0, 11, 1)),
     "dflash": DrafterWord(text="dflash", since=Release(0, 20, 0)),
+    "dflash2": DrafterWord(text="dflash", since=Release(0, 33, 0)),
+    "dspark": DrafterWord(text="dspark", since=Release(0, 25, 0)),
+    "peagle": DrafterWord(text="eagle3", parallel=True, since=Release(0, 16, 0)),
+    "pard": DrafterWord(text="draft_model", parallel=True, since=Release(0, 16, 0)),
 }
-# From 0.33 on runner V1 drops a schedule of suffix drafts with no more than a warning, and V2 does not run them.
-_SCHEDULED: Final = _WORDS | {"suffix": DrafterWord(text="suffix", has_model=False, before=Release(0, 33, 0))}
+# From 0.33 on runner V1 drops a schedule of suffix drafts with no more than a warning, and V2 does not run them. For
+# DSpark, whose drafter verifies adaptively, V1 drops it too.
+_SCHEDULED: Final = {kind: word for kind, word in _WORDS.items() if kind != "dspark"} | {
+    "suffix": DrafterWord(text="suffix", has_model=False, before=Release(0, 33, 0))
+}
 _DRAFTERS: Final = Drafters(engine="vLLM", words=_WORDS, default="eagle3")
 # Runner V2 keeps full CUDA graphs with a schedule. From 0.29 on vLLM takes it by itself wherever it can.
 _V2_SINCE: Final = dict.fromkeys(("eagle", "eagle3", "mtp"), Release(0, 25, 0))
@@ -60,7 +67,17 @@ _V2_BY_DEFAULT: Final = Release(0, 29, 0)
 _NOTES: Final = {
     "mtp": "num_speculative_tokens above the MTP model's n_predict must be a multiple of it",
     "suffix": "suffix decoding chooses its own lengths: what is exported is the longest",
+    "dflash": "a pass is as wide as num_speculative_tokens at every batch size; a head of block b is trained for "
+    "b - 1; the drafter's attention backend must run without a causal mask",
+    "dspark": 'add "enable_adaptive_verification": true to verify in every step as many drafts as pay; it needs '
+    "captured graphs for every batch, and no LoRA, pipeline parallelism or logprobs",
 }
+_PARALLEL: Final = (
+    "a pass is as wide as num_speculative_tokens at every batch size; model runner V2 drafted P-EAGLE token by token "
+    "until May 2026 (vllm-project/vllm#43010)"
+)
+_ONLY_V2: Final = "DFlash2 loads on model runner V2 only; on V1 it fails or drafts worse without a word (vLLM PR 52816)"
+_SUFFIX_DEPTH: Final = 24  # vLLM's default where num_speculative_tokens is not given
 _SECTIONS: Final = ("speculative_config", "speculative-config")
 _PER_BATCH: Final = "num_speculative_tokens_per_batch_size"
 _TREE: Final = "speculative_token_tree"
@@ -124,7 +141,7 @@ _GRAPH_NOTES: Final = (
 
 def _asks_for_v2(setup: Setup, word: DrafterWord) -> bool:
     """Whether runner V2 runs the drafter with a schedule, and has to be asked for."""
-    since = _V2_SINCE.get(_DRAFTERS.kind_of(word.text) or "")
+    since = None if word.parallel else _V2_SINCE.get(_DRAFTERS.kind_of(word.text) or "")
     release = setup.release
     return setup.device == "cuda" and bool(since and release and is_within(release, since, _V2_BY_DEFAULT))
 
@@ -134,6 +151,8 @@ def _config(setup: Setup, word: DrafterWord, **settings: object) -> str:
     config: dict[str, object] = {"method": word.text}
     if word.has_model or setup.draft_model != DRAFTER:
         config["model"] = setup.draft_model
+    if word.parallel:
+        config["parallel_drafting"] = True
     if word == _WORDS["ngram"]:
         config |= {"prompt_lookup_min": setup.lookup.shortest, "prompt_lookup_max": setup.lookup.longest}
     if setup.survival is not None:
@@ -149,7 +168,9 @@ def _written(text: str, setup: Setup, word: DrafterWord, *flags: str, variables:
 
 
 def _notes(setup: Setup, word: DrafterWord) -> tuple[str, ...]:
-    return tuple(note for kind, note in _NOTES.items() if word.text == _WORDS[kind].text)
+    found = [note for kind, note in _NOTES.items() if word.text == _WORDS[kind].text]
+    found += [_PARALLEL] if word.parallel else []
+    return (*found, _ONLY_V2) if word == _WORDS["dflash2"] else tuple(found)
 
 
 def _graph_sizes(ranges: list[list[int]]) -> tuple[int, ...]:
@@ -175,10 +196,19 @@ def _read_schedule(source: EngineFile) -> Found | None:
 def _read_chain(source: EngineFile) -> Found | None:
     section = source.section(*_SECTIONS)
     others = (_PER_BATCH, _TREE)
+    if section is not None and section.value.get("method") == "suffix" and _PER_BATCH not in section.value:
+        return _read_suffix(section)
     if section is None or "num_speculative_tokens" not in section.value or any(k in section.value for k in others):
         return None
     length = section.get("num_speculative_tokens").integer(low=1)
     return _with_drafter(Found(DraftSchedule.constant(DraftTree.chain(length))), section)
+
+
+def _read_suffix(section: Field) -> Found:
+    depth = section.get("suffix_decoding_max_tree_depth", _SUFFIX_DEPTH).integer(low=1)
+    longest = section.get("num_speculative_tokens", depth).integer(low=1)
+    note = f"suffix decoding drafts as many tokens as match, {longest} at most: no chain of {longest} in every step"
+    return Found(DraftSchedule.constant(DraftTree.chain(longest)), (note,), "suffix")
 
 
 def _read_tree(source: EngineFile) -> Found | None:
@@ -204,6 +234,11 @@ def _read_tree(source: EngineFile) -> Found | None:
 def _with_drafter(found: Found, section: Field) -> Found:
     """With the kind of drafter that the method names, and for n-grams the runs that vLLM looks up."""
     kind = _DRAFTERS.kind_of(section.get("method", "").text())
+    if section.get("parallel_drafting", False).boolean():
+        kind = {"eagle3": "peagle", "model": "pard"}.get(kind or "", kind)
+    if section.get("enable_adaptive_verification", False).boolean():
+        note = "vLLM verifies fewer drafts in a step where that pays: what is read is the most"
+        found = found._replace(notes=(*found.notes, note))
     if kind != "ngram":
         return found._replace(drafter=kind)
     given = [section.get(f"prompt_lookup_{end}", 0).integer(low=0) for end in ("min", "max")]

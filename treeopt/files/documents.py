@@ -14,7 +14,7 @@ from typing import Any, Final
 import yaml
 
 from treeopt.errors import FileFormatError, InputError
-from treeopt.files.opening import OpenedFile
+from treeopt.files.opening import OpenedFile, called
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -142,7 +142,7 @@ def read_document(path: Path, *, what: str) -> Document:
         FileFormatError: it is not YAML (with the line), or empty.
     """
     text = read_text(path, what=what)
-    return parse_document(text, name=str(path), what=what)
+    return parse_document(text, name=called(path), what=what)
 
 
 def parse_document(text: str, *, name: str, what: str) -> Document:

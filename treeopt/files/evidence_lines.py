@@ -15,7 +15,7 @@ import yaml
 
 from treeopt.errors import FileFormatError, InputError
 from treeopt.files.documents import Document, Field, os_error, parse_document, text_of
-from treeopt.files.opening import OpenedFile
+from treeopt.files.opening import OpenedFile, called
 
 MAX_LINE_BYTES: Final = 16 << 20
 MAX_DOCUMENT_BYTES: Final = 64 << 20
@@ -101,7 +101,7 @@ class SourceFile:
     @property
     def name(self) -> str:
         """What messages call it."""
-        return "standard input" if str(self.path) == "-" else str(self.path)
+        return called(self.path)
 
     def error(self, message: str, *, hint: str) -> FileFormatError:
         """An error about the whole file."""
@@ -222,14 +222,6 @@ def _nested(field: Field) -> list[Field]:
         for key, value in pairs
         if isinstance(value, dict | list)
     ]
-
-
-def first_of(field: Field, *keys: str) -> Field:
-    """The field under the first key that is there and not null: engines rename what they write."""
-    for key in keys:
-        if field.mapping().get(key) is not None:
-            return field.get(key)
-    return field.get(keys[0])
 
 
 def has(field: Field, *keys: str) -> bool:

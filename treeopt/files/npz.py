@@ -97,7 +97,7 @@ class NpzFile:
                 raise ValueError("its compression method is not one that numpy writes")
             yield member
         except Exception as error:  # zipfile and its decompressors have a kind for each damage
-            reason = str(error) or "it is damaged"
+            reason = (error.strerror if isinstance(error, OSError) else str(error)) or "it is damaged"
             raise FileFormatError(f"{self._name}: array '{name}' cannot be read: {reason}", hint=self._hint) from error
 
 

@@ -65,7 +65,7 @@ class OpenedFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self.name = "standard input" if str(path) == STDIN else str(path)
+        self.name = called(path)
         self._handle = (
             _kept(getattr(sys.stdin.buffer, "read1", sys.stdin.buffer.read)) if str(path) == STDIN else _opened(path)
         )
@@ -90,6 +90,11 @@ class OpenedFile:
         for chunk in self.chunks():
             digest.update(chunk)
         return digest.hexdigest()
+
+
+def called(path: Path) -> str:
+    """What messages call a file that is read."""
+    return "standard input" if str(path) == STDIN else str(path)
 
 
 def file_sha256(path: Path) -> str:

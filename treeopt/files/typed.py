@@ -27,7 +27,7 @@ from treeopt.tree import DraftTree
 T = TypeVar("T")
 # Files hold six digits: what follows from several rounded numbers is off by a few units of the sixth.
 ROUNDING: Final = 2e-5
-_ALL_DIGITS: Final = 17  # a float's
+ALL_DIGITS: Final = 17  # a float's
 
 
 class Between(NamedTuple):
@@ -88,7 +88,7 @@ def write(value: Any, *, digits: int = 6) -> Any:
     if dataclasses.is_dataclass(value) or hasattr(value, "_fields"):
         kind: Any = type(value)
         head = {"format": kind.FORMAT} if hasattr(kind, "FORMAT") else {}
-        return head | _written(value, layout_of(kind), _ALL_DIGITS if getattr(kind, "EXACT", False) else digits)
+        return head | _written(value, layout_of(kind), ALL_DIGITS if getattr(kind, "EXACT", False) else digits)
     return [write(v, digits=digits) for v in value]
 
 

@@ -99,7 +99,9 @@ class Plan:
             return self
         listed = ", ".join(f"{r.min}-{r.max}" for r in ranges)
         if context is None:
-            raise InputError("the plan has trees for several contexts", hint=f"say which, in tokens: {listed}")
+            raise InputError(
+                "the plan has trees for several contexts", hint=f"say which with --context: {listed} tokens"
+            )
         for held in ranges:
             if context <= held.max:
                 own = tuple(b for b in self.buckets if b.context.max == held.max)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 from treeopt.answer import Estimate, Note, Span
 from treeopt.arrays import FloatArray
 from treeopt.draft_family import DynamicTree
-from treeopt.errors import SearchError
+from treeopt.errors import FileFormatError, InputError, SearchError, TreeoptError
 from treeopt.files.documents import Field
 from treeopt.files.typed import Between, Count, NotNegative, Positive, Whole, check_derived, read
 from treeopt.plan.plan import CreatedWith, Plan, Verification
@@ -158,7 +158,7 @@ def plan_of_version_1(root: Field) -> Plan:
         verification=Verification(rule=old.verification.rule),
         objective=old.objective,
         context=old.context,
-        buckets=tuple(_bucket(b, field, old.context) for b, field in zip(old.buckets, fields, strict=True)),
+        buckets=tuple(_checked(b, field, old.context) for b, field in zip(old.buckets, fields, strict=True)),
         notes=tuple(Note.note(text) for text in old.notes),
         sources=_sources(old, root),
         limits=_limits(old.limits, root),
@@ -185,6 +185,15 @@ def _sources(old: _Plan, root: Field) -> Sources:
     found: dict[str, Any] = {key: read(kind, root.get(key)) for key, kind in kinds.items() if getattr(old, key)}
     kind, _, file = old.drafter.kind.partition(":")
     return Sources(drafter=DrafterSource(kind=kind, file=file or None), engine=old.engine, **found)
+
+
+def _checked(old: _Bucket, field: Field, context: int) -> Bucket:
+    try:
+        return _bucket(old, field, context)
+    except FileFormatError:
+        raise
+    except TreeoptError as error:
+        raise field.error(str(error), hint=error.hint) from None
 
 
 def _bucket(old: _Bucket, field: Field, context: int) -> Bucket:
@@ -252,4 +261,7 @@ def _optimality(words: str) -> Optimality:
     if words.startswith("exact"):
         return Optimality(exact=True, gap=0.0)
     share = words.removeprefix("gap ").partition("%")[0]
-    return Optimality(exact=False, gap=float(share) / 100.0)
+    try:
+        return Optimality(exact=False, gap=float(share) / 100.0)
+    except ValueError:
+        raise InputError(f"optimality '{words}' is neither exact nor a gap", hint="write `gap 1.2%: why`") from None

@@ -17,8 +17,8 @@ from treeopt.solve.draft_starts import rivals_at
 from treeopt.solve.prices import Prices
 from treeopt.solve.problem import Point, Problem
 
-_EVERY: Final = 16
-_LARGE: Final = 12
+_EVERY: Final = 6
+_LARGE: Final = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +87,9 @@ def frontier_of(plan: Plan, inputs: Inputs) -> Frontier:
 def _thinned(sizes: IntArray, chosen: int) -> list[int]:
     """All small sizes, and from `_EVERY` on one in so many: each is replayed; the chosen one is there."""
     large = [n for n in sizes.tolist() if n > _EVERY]
-    kept = large[:: max(len(large) // _LARGE, 1)]
-    return sorted({n for n in sizes.tolist() if n <= _EVERY} | {*kept, *large[-1:]} | ({chosen} & set(large)))
+    places = np.geomspace(1, max(len(large), 1), _LARGE).round().astype(int) - 1  # closer where more changes
+    kept = {large[i] for i in places.tolist()} if large else set()
+    return sorted({n for n in sizes.tolist() if n <= _EVERY} | kept | ({chosen} & set(large)))
 
 
 def _best_of(size: int, own: Prices, traffic: Traffic) -> BestOfSize:

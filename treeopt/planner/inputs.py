@@ -28,7 +28,7 @@ from treeopt.cost.model_file import model_document, model_from
 from treeopt.cost.served.published import ConstantsFrom, PriceError, ServedConstants, served_constants
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.step_table import TableStep
-from treeopt.errors import InputError, UnknownNameError
+from treeopt.errors import FileFormatError, InputError, UnknownNameError
 from treeopt.files.documents import Document
 from treeopt.files.shipped import locate
 from treeopt.plan.plan import Plan
@@ -283,7 +283,10 @@ def _routed(model: ModelShape, names: Names) -> ModelShape:
     if skew is None and correlation is None:
         return model
     if model.experts is None:
-        raise InputError(f"{model.name} has no experts to be skewed", hint="leave the skew and correlation out")
+        raise InputError(
+            f"{model.name} has no experts to be skewed",
+            hint="leave --expert-skew and --expert-correlation out",
+        )
     if skew is not None and not 0.0 <= skew <= MAX_SKEW:
         raise InputError(f"an expert skew of {skew:g} is out of range", hint=f"give 0 (balanced) to {MAX_SKEW:g}")
     if correlation is not None and not 0.0 <= correlation <= 1.0:
@@ -312,26 +315,29 @@ def inputs_of(
             f"the plan's step times are those of the program that made it ({of.cost.name})",
             hint="ask that program, or search again with --cost FILE",
         )
-    inputs = load_inputs(
-        Names(
-            ranks=ranks or (None if _by_its_table(of) else of.ranks.reference),
-            hardware=of.hardware.reference,
-            model=of.model.reference,
-            drafter=of.drafter.reference,
-            masks=of.drafter.num_speculative_tokens,
-            dtype=of.model.dtype,
-            tp=of.model.tp,
-            capture_tokens=of.hardware.capture_tokens,
-            capture_limit=of.hardware.capture_limit,
-            kv_dtype=of.model.kv_dtype,
-            expert_skew=of.model.expert_skew,
-            expert_correlation=of.model.expert_correlation,
-            cost=cost or (None if of.cost is None else of.cost.reference),
-            temperature=plan.verification.temperature,
-            rule=plan.verification.rule,
-        ),
-        confidence=confidence or any(bucket.dynamic for bucket in plan.buckets),
+    names = Names(
+        ranks=ranks or (None if _by_its_table(of) else of.ranks.reference),
+        hardware=of.hardware.reference,
+        model=of.model.reference,
+        drafter=of.drafter.reference,
+        masks=of.drafter.num_speculative_tokens,
+        dtype=of.model.dtype,
+        tp=of.model.tp,
+        capture_tokens=of.hardware.capture_tokens,
+        capture_limit=of.hardware.capture_limit,
+        kv_dtype=of.model.kv_dtype,
+        expert_skew=of.model.expert_skew,
+        expert_correlation=of.model.expert_correlation,
+        cost=cost or (None if of.cost is None else of.cost.reference),
+        temperature=plan.verification.temperature,
+        rule=plan.verification.rule,
     )
+    try:
+        inputs = load_inputs(names, confidence=confidence or any(bucket.dynamic for bucket in plan.buckets))
+    except FileFormatError:
+        raise
+    except InputError as error:
+        raise InputError(f"what the plan was made from: {error}", hint=error.hint) from error
     now = inputs.sources
     pairs: tuple[tuple[str, Source | None, Source | None], ...] = (
         ("ranks", of.ranks, now.ranks),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -55,8 +56,8 @@ def roofline_of(plan: Plan, cost: ModelStep) -> WeightsRoofline:
     most = max(b.verified_tokens for b in plan.buckets)
     last = max(most, round(_PAST_THE_RIDGE * cost.ridge_tokens))
     sizes = np.unique(np.geomspace(1, last, _STEPS).round().astype(int)).tolist()
-    speculative = [StepAt(b.batch.max, b.nodes, _through(cost, b.verified_tokens)) for b in plan.buckets if b.speculate]
-    plain = [StepAt(b.batch.max, 1, _through(cost, b.batch.max)) for b in plan.buckets]
+    steps = [*((b.batch.max, 1) for b in plan.buckets), *((b.batch.max, b.nodes) for b in plan.buckets if b.speculate)]
+    through = _through(cost, sizes + [batch * nodes for batch, nodes in steps])
     memory_s = token_s = None
     if cost.model.experts is None:
         shape = cost.model.shard(cost.tp)
@@ -68,11 +69,11 @@ def roofline_of(plan: Plan, cost: ModelStep) -> WeightsRoofline:
     return WeightsRoofline(
         memory_s=memory_s,
         token_s=token_s,
-        curve=tuple(_through(cost, tokens) for tokens in sizes),
-        steps=(*plain, *speculative),
+        curve=through[: len(sizes)],
+        steps=tuple(StepAt(*step, at) for step, at in zip(steps, through[len(sizes) :], strict=True)),
     )
 
 
-def _through(cost: ModelStep, tokens: int) -> WeightsAt:
-    terms = cost.terms(batch=tokens, nodes=1, depth=0, widths=[0], context=0)
-    return WeightsAt(tokens, tokens / (terms.layers_s + terms.experts_s + terms.lm_head_s))
+def _through(cost: ModelStep, tokens: Sequence[int]) -> tuple[WeightsAt, ...]:
+    seconds = cost.weights_s(np.array(tokens, dtype=np.float64))
+    return tuple(WeightsAt(t, t / s) for t, s in zip(tokens, seconds.tolist(), strict=True))

@@ -8,20 +8,26 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from treeopt.cost.formats import Dtype
-from treeopt.cost.kernels.attention import GroupedAttention
+from treeopt.cost.kernels.attention import Attention, GroupedAttention
 from treeopt.errors import InputError
 from treeopt.extras import require
-from treeopt.profile.points import KernelPoint
+from treeopt.profile.flash import flash_attention
+from treeopt.profile.points import CONTIGUOUS, FLASH, LATENT, PAGES_16, KernelPoint
 from treeopt.profile.pool import TensorPool
 from treeopt.profile.workload import CheckedCall, Workload
 
 PAGE_SIZE: Final = 64
+_PAGES: Final = {PAGES_16: 16, CONTIGUOUS: 0}
 _SHORT: Final = 16
+LATENT_DIMS: Final = (512, 64)  # of the latent, and of the key's part that is turned: what latent rows are of
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionSizes:
-    """B requests, N nodes each over a prefix of L, and the heads."""
+    """B requests, N nodes each over a prefix of L, and the heads.
+
+    The first `value_dim` of a key are its value; 0 where values are apart.
+    """
 
     requests: int
     nodes: int
@@ -29,6 +35,7 @@ class AttentionSizes:
     heads: int
     kv_heads: int
     head_dim: int
+    value_dim: int = 0
 
     @property
     def checked(self) -> list[int]:
@@ -43,27 +50,36 @@ class AttentionSizes:
     @classmethod
     def of(cls, point: KernelPoint) -> AttentionSizes:
         """Those of a point."""
-        nodes = point.size("queries")
+        nodes, latent = point.size("queries"), point.operator == LATENT
         return cls(
             requests=point.size("requests"),
             nodes=nodes,
             prefix=point.size("keys") - nodes,
             heads=point.size("heads"),
-            kv_heads=point.size("kv_heads"),
-            head_dim=point.size("head_dim"),
+            kv_heads=1 if latent else point.size("kv_heads"),
+            head_dim=sum(LATENT_DIMS) if latent else point.size("head_dim"),
+            value_dim=LATENT_DIMS[0] if latent else 0,
         )
 
 
-def tree_attention_workload(point: KernelPoint, pool: TensorPool, sets: int) -> Workload:
+def attention_workload(point: KernelPoint, pool: TensorPool, sets: int) -> Workload:
     """Binary trees (branches at every level, as drafted trees have) over prefixes of random keys and values."""
-    make = masked_workload if pool.device == "cpu" else kernel_workload
-    return make(AttentionSizes.of(point), pool, sets)
+    sizes = AttentionSizes.of(point)
+    if point.operator == FLASH:
+        return flash_workload(sizes, pool, sets)
+    if pool.device == "cpu":
+        return masked_workload(sizes, pool, sets)
+    return kernel_workload(sizes, pool, sets, page_size=_PAGES.get(point.operator, PAGE_SIZE))
 
 
-def kernel_takes(shape: GroupedAttention, dtype: Dtype) -> bool:
+def kernel_takes(shape: Attention, dtype: Dtype) -> bool:
     """Whether the Triton kernel has a configuration for these heads."""
     config = require("treeopt.kernels.config", extra="gpu")
-    sizes, bytes_ = config.HeadShape(shape.head_dim, shape.head_dim), int(dtype.bytes_per_value)
+    if isinstance(shape, GroupedAttention):
+        dims = (shape.head_dim, shape.head_dim)
+    else:
+        dims = (shape.kv_values, shape.kv_lora_rank)
+    sizes, bytes_ = config.HeadShape(*dims), int(dtype.bytes_per_value)
     try:
         config.attention_config(shape=sizes, element_bytes=bytes_, rows=1)
     except InputError:
@@ -107,13 +123,9 @@ def contiguous_workload(
     `attend_short` is the same over the last `short` tokens of the prefix.
     """
     keys = s.prefix + s.nodes
-    shapes = (
-        (s.requests, s.heads, s.nodes, s.head_dim),
-        (s.requests, s.kv_heads, keys, s.head_dim),
-        (s.requests, s.kv_heads, keys, s.head_dim),
-    )
+    shapes = ((s.requests, s.heads, s.nodes, s.head_dim), *[(s.requests, s.kv_heads, keys, s.head_dim)] * 2)
     pool.reserve(*shapes, sets=sets)
-    inputs = [(pool.take(*shapes[0]), pool.take(*shapes[1]), pool.take(*shapes[2])) for _ in range(sets)]
+    inputs = [(pool.take(*shapes[0]), *_keys_values(s, pool, shapes[1])) for _ in range(sets)]
 
     def check(attend: Callable[[Any, Any, Any], Any], prefix: int, nodes: list[int]) -> CheckedCall:
         q, k, v = inputs[0]
@@ -128,6 +140,12 @@ def contiguous_workload(
         terms=keys + s.head_dim,
         check_small=attend_short and partial(check, attend_short, s.short, list(range(s.nodes))),
     )
+
+
+def _keys_values(s: AttentionSizes, pool: TensorPool, shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """Keys and values of one shape; the values of latent attention are the first part of the keys."""
+    keys = pool.take(*shape)
+    return keys, keys[..., : s.value_dim] if s.value_dim else pool.take(*shape)
 
 
 def _exact(q: Any, k: Any, v: Any, seen: Any, pool: TensorPool) -> Any:
@@ -160,16 +178,16 @@ def kernel_workload(
     if not page_size:
         stored = (s.requests, pages, s.kv_heads, s.head_dim)
     rows = s.requests * s.nodes
-    shapes = ((rows, s.heads, s.head_dim), (rows, s.kv_heads, s.head_dim), (rows, s.kv_heads, s.head_dim))
+    shapes = ((rows, s.heads, s.head_dim), *[(rows, s.kv_heads, s.head_dim)] * 2)
     pool.reserve(stored, stored, *shapes, sets=sets)
 
     def inputs() -> tuple[Any, ...]:
-        k, v = pool.take(*stored), pool.take(*stored)
+        cached = dict(zip("kv", _keys_values(s, pool, stored), strict=True))
+        nodes = (pool.take(*shapes[0]), *_keys_values(s, pool, shapes[1]))
         if not page_size:
-            return (*(pool.take(*shape) for shape in shapes), caches.ContiguousCache(k=k, v=v, lengths=lengths))
+            return (*nodes, caches.ContiguousCache(**cached, lengths=lengths))
         order = torch.randperm(s.requests * pages, generator=pool.generator, device=pool.device)
-        cache = caches.PagedCache(k=k, v=v, table=order.view(s.requests, pages).int(), lengths=lengths)
-        return (*(pool.take(*shape) for shape in shapes), cache)
+        return (*nodes, caches.PagedCache(**cached, table=order.view(s.requests, pages).int(), lengths=lengths))
 
     prepared = [inputs() for _ in range(sets)]
     q, k, v, cache = prepared[0]
@@ -203,3 +221,54 @@ def kernel_workload(
         terms=s.prefix + s.nodes + s.head_dim,
         check_small=check_small,
     )
+
+
+def flash_workload(s: AttentionSizes, pool: TensorPool, sets: int) -> Workload:
+    """A chain of N tokens at the end of pages of 64, through the flash attention of the engine that is installed."""
+    flash = flash_attention()
+    if flash is None:
+        raise InputError("no engine's flash attention is installed", hint="install vllm or sgl_kernel")
+    torch, keys = pool.torch, s.prefix + s.nodes
+    pages = -(-keys // PAGE_SIZE)
+    stored = (s.requests * pages, PAGE_SIZE, s.kv_heads, s.head_dim)
+    shapes = ((s.requests, s.nodes, s.heads, s.head_dim), stored, stored)
+    pool.reserve(*shapes, sets=sets)
+    lengths = torch.full((s.requests,), keys, dtype=torch.int32, device=pool.device)
+
+    def table() -> Any:
+        order = torch.randperm(s.requests * pages, generator=pool.generator, device=pool.device)
+        return order.view(s.requests, pages).int()
+
+    inputs = [(*(pool.take(*shape) for shape in shapes), table(), lengths) for _ in range(sets)]
+
+    def check() -> CheckedCall:
+        q, k, v, pages, _ = inputs[0]
+        seen = torch.ones(s.nodes, keys, dtype=torch.bool, device=pool.device).tril(s.prefix)[s.checked]
+        exact = []
+        for request in range(s.requests):
+            rows, values = (part[pages[request].long()].flatten(0, 1)[:keys].transpose(0, 1) for part in (k, v))
+            exact.append(_exact(q[request, s.checked].transpose(0, 1), rows, values, seen, pool).transpose(0, 1))
+        return CheckedCall(flash.call(*inputs[0])[:, s.checked], torch.stack(exact))
+
+    return Workload(calls=tuple(partial(flash.call, *parts) for parts in inputs), check=check, terms=keys + s.head_dim)
+
+
+def schedule_workload(point: KernelPoint, pool: TensorPool, sets: int, *, impl: str = "triton") -> Workload:
+    """What the attention of all layers of a step shares: ancestors, depths, pieces; right is what torch finds."""
+    caches, steps, trees = (require(f"treeopt.kernels.{name}", extra="gpu") for name in ("cache", "step", "trees"))
+    s, torch = AttentionSizes.of(point), pool.torch
+    pages = -(-s.prefix // PAGE_SIZE)
+    stored = (s.requests * pages, PAGE_SIZE, s.kv_heads, s.head_dim)
+    queries = (s.requests * s.nodes, s.heads, s.head_dim)
+    pool.reserve(stored, queries, sets=1)
+    k, q = pool.take(*stored), pool.take(*queries)
+    table = torch.arange(s.requests * pages, device=pool.device, dtype=torch.int32).view(s.requests, pages)
+    lengths = torch.full((s.requests,), s.prefix, dtype=torch.int32, device=pool.device)
+    forest = trees.NodeTrees.from_parents([binary_parents(s.nodes)] * s.requests, device=pool.device)
+    call = partial(steps.prepare_step, q, caches.PagedCache(k=k, v=k, table=table, lengths=lengths), forest, impl=impl)
+
+    def check() -> CheckedCall:
+        seen = step_mask(torch, s.nodes, 0).sum(1) - 1
+        return CheckedCall(call().ancestors.depths.float(), seen.to(pool.device).repeat(s.requests).double())
+
+    return Workload(calls=(call,), check=check, terms=0)

@@ -44,9 +44,30 @@ class Child:
         Raises:
             TimingError: it failed, the process died of it, or it took too long.
         """
-        process, pipe = self._running = self._running or self._started()
+        self.send(point)
+        return self.receive()
+
+    @property
+    def pipe(self) -> Connection:
+        """Where its answer comes; a process is started if there is none."""
+        _, pipe = self._running = self._running or self._started()
+        return pipe
+
+    def send(self, point: KernelPoint) -> None:
+        """Begin to time a point; a process that died meanwhile is noticed by `receive`."""
+        with suppress(OSError):
+            self.pipe.send(point)
+
+    def receive(self) -> Timed:
+        """What came of the point that was sent.
+
+        Raises:
+            TimingError: see `__call__`.
+        """
+        if self._running is None:
+            raise TimingError("the process is gone")
+        process, pipe = self._running
         try:
-            pipe.send(point)
             if not pipe.poll(self._limit_s):
                 raise TimingError(f"given up after {self._limit_s:.0f} s")
             found = pipe.recv()
@@ -64,6 +85,15 @@ class Child:
             return found
         self.close()  # an error of CUDA makes every later call fail
         raise TimingError(str(found))
+
+    def kill(self) -> None:
+        """End the process at once, whatever it waits for."""
+        if self._running is not None:
+            process, pipe = self._running
+            process.kill()
+            process.join()
+            pipe.close()
+            self._running = None
 
     def close(self) -> None:
         """End the process."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Final, NamedTuple
 
@@ -14,7 +14,7 @@ from treeopt.cost.model import ModelShape
 from treeopt.errors import InputError
 from treeopt.profile.device import Device
 from treeopt.profile.grid import GridReach, ceiling_points, grid
-from treeopt.profile.points import ATTENTION, Ceilings, KernelPoint
+from treeopt.profile.points import ALL_REDUCE, ATTENTION, EXPERTS, LATENT, Ceilings, KernelPoint
 from treeopt.profile.pool import TensorPool
 from treeopt.profile.rows import RowFile, Timed
 from treeopt.profile.session import Failed, Schedule, TimePoint, checked_and_timed, schedule, timed
@@ -25,7 +25,7 @@ from treeopt.profile.workloads import workload
 
 # What is left of a time limit for the fit.
 _FIT_S: Final = 5.0
-TIMED_DTYPES: Final = (Dtype.BF16, Dtype.FP16, Dtype.FP32)
+TIMED_DTYPES: Final = (Dtype.BF16, Dtype.FP16, Dtype.FP32, Dtype.FP8)
 
 
 class Questions(NamedTuple):
@@ -64,6 +64,7 @@ class KernelBench:
     keep: bool = True
     clock: Callable[[], float] = time.monotonic
     start_s: float = field(default_factory=time.monotonic)
+    _to_close: list[Callable[[], None]] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
         if self.questions.dtype not in TIMED_DTYPES:
@@ -81,17 +82,29 @@ class KernelBench:
     @cached_property
     def points(self) -> tuple[KernelPoint, ...]:
         """The grid, coarse to fine."""
-        wanted = self.questions
-        reach = GridReach(
-            max_tokens=wanted.max_tokens, max_keys=wanted.max_context, memory_bytes=self.device.input_bytes
-        )
-        shapes = self.shapes
+        shapes, wanted = self.shapes, self.questions
         if self.device.kind == "cuda":
             from treeopt.profile.attention import kernel_takes
 
-            taken = tuple(shape for shape in shapes.attention if kernel_takes(shape, wanted.dtype))
-            shapes = shapes._replace(attention=taken)
-        return tuple(grid(shapes, wanted.dtype, reach))
+            taken = tuple(shape for shape in shapes.attention if kernel_takes(shape, wanted.dtype.wide))
+            shapes = replace(shapes, attention=taken)
+        return tuple(grid(shapes, wanted.dtype, self._reach))
+
+    @property
+    def _reach(self) -> GridReach:
+        from treeopt.profile.flash import flash_attention
+        from treeopt.profile.messages import ranks_there
+
+        wanted, on_gpu = self.questions, self.device.kind == "cuda"
+        return GridReach(
+            max_tokens=wanted.max_tokens,
+            max_keys=wanted.max_context,
+            memory_bytes=self.device.input_bytes,
+            kernels=on_gpu,
+            flash=on_gpu and flash_attention() is not None,
+            ranks=ranks_there(self.device.kind) if wanted.tp > 1 else 1,
+            experts_dtype=_grouped_dtype(wanted.dtype.wide, on_gpu=on_gpu),
+        )
 
     @cached_property
     def ceilings(self) -> Ceilings:
@@ -135,21 +148,32 @@ class KernelBench:
     def time_point(self) -> TimePoint:
         """What times a point."""
         if self.device.kind == "cpu":
-            return self.timing_here()
+            return self._apart(self.timing_here())
         from treeopt.profile.child import Child
 
         bare = KernelBench(device=self.device, rows=self.rows, questions=self.questions, seed=self.seed, keep=False)
-        return Child(bare.timing_here)
+        child = Child(bare.timing_here)
+        self._to_close.append(child.close)
+        return self._apart(child)
 
     def timing_here(self) -> TimePoint:
         """Times a point in this process."""
         return partial(checked_and_timed, make=self.make, timer=self.device.timer)
 
+    def _apart(self, time_point: TimePoint) -> TimePoint:
+        """Messages are timed among processes of their own."""
+        if self.questions.tp == 1:
+            return time_point
+        from treeopt.profile.messages import Ranks
+
+        ranks = Ranks(self.questions.tp, self.device.kind)
+        self._to_close.append(ranks.close)
+        return lambda point: (ranks if point.operator == ALL_REDUCE else time_point)(point)
+
     def close(self) -> None:
-        """End the process that times."""
-        close = getattr(self.__dict__.get("time_point"), "close", None)
-        if close is not None:
-            close()
+        """End the processes that time."""
+        while self._to_close:
+            self._to_close.pop()()
 
     def noise(self) -> float | None:
         """How far a second timing of the first point is from its row, as a share; None if it has no row, or fails."""
@@ -186,18 +210,29 @@ class KernelBench:
             mine = [failed.point for failed in failures if failed.reason == reason]
             more = f" and {len(mine) - 1} more" if len(mine) > 1 else ""
             found.append(f"not timed: {mine[0]}{more}: {reason}")
-        if self.shapes.attention and not any(point.operator == ATTENTION for point in self.points):
+        timed = {point.operator for point in self.points}
+        if self.shapes.attention and not timed & {ATTENTION, LATENT} and not self.shapes.untimed:
             found.append("tree attention is not timed: the kernel has no configuration for these heads")
+        if self.shapes.experts and EXPERTS not in timed:
+            found.append("routed experts are not timed: all of a layer do not fit, or torch has no product of them")
+        if self.questions.tp > 1 and ALL_REDUCE not in timed:
+            found.append("messages between GPUs are not timed: there are not as many here; the link's rate prices them")
         return found
 
     def make(self, point: KernelPoint) -> Workload:
         """A point made ready on this device."""
-        return workload(point, self.pool, cold=self.cold)
+        return workload(point, self._pool(point.dtype.wide), cold=self.cold)
 
     @cached_property
     def pool(self) -> TensorPool:
-        """Random values to run on."""
-        return TensorPool(dtype=self.questions.dtype, device=self.device.kind, seed=self.seed)
+        """Random values to run on, in the format of activations."""
+        return TensorPool(dtype=self.questions.dtype.wide, device=self.device.kind, seed=self.seed)
+
+    def _pool(self, dtype: Dtype) -> TensorPool:
+        """That, or one of another format for the one kernel that takes no other."""
+        if dtype is self.questions.dtype.wide:
+            return self.pool
+        return TensorPool(dtype=dtype, device=self.device.kind, seed=self.seed)
 
     @cached_property
     def cold(self) -> float:
@@ -207,3 +242,10 @@ class KernelBench:
             step_bytes=self.shapes.step_bytes,
             memory_bytes=self.device.input_bytes,
         )
+
+
+def _grouped_dtype(wide: Dtype, *, on_gpu: bool) -> Dtype | None:
+    """What torch's grouped product comes in: on a GPU 16-bit brain floats, which stand for the other 16-bit format."""
+    if not on_gpu:
+        return wide
+    return None if wide is Dtype.FP32 else Dtype.BF16

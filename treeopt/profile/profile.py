@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import ClassVar, Final, NamedTuple
 
-import numpy as np
-
 from treeopt.cost.fit.choose import FittedFamily
 from treeopt.cost.fit.profile import FitRequest, FittedProfile, fit_profile
-from treeopt.cost.hardware import Hardware
 from treeopt.errors import InputError
+from treeopt.profile.beside import Beside, beside
 from treeopt.profile.measure import KernelBench, PointTime
-from treeopt.profile.points import COMPACTION, Ceilings, KernelPoint
+from treeopt.profile.points import SCHEDULE, Ceilings, KernelPoint
 
 # No link is timed; what prices messages until all-reduce rows are added is this.
 _PCIE_BYTES_PER_S: Final = 64e9
@@ -29,14 +27,6 @@ class OverFloor(NamedTuple):
     points: int
     median: float
     worst: PointTime
-
-
-class CompactionPrice(NamedTuple):
-    """What compaction takes, as a multiple of what the profile prices it at: as a stream of its bytes."""
-
-    points: int
-    median: float
-    worst: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +56,10 @@ class DryRun:
 class Profiled:
     """A measured profile and the evidence behind it."""
 
-    FORMAT: ClassVar = "treeopt.profile/2"
+    FORMAT: ClassVar = "treeopt.profile/3"
     WRITTEN: ClassVar = (
         *("name", "device", "engine", "ceilings", "noise"),
-        *("families", "over_floor", "compaction_over_price", "times", "notes"),
+        *("families", "over_floor", "beside", "times", "notes"),
     )
 
     fitted: FittedProfile
@@ -104,9 +94,9 @@ class Profiled:
         return over_floor(self.times)
 
     @property
-    def compaction_over_price(self) -> CompactionPrice | None:
-        """Compaction beside what the profile prices it at."""
-        return compaction_price(self.fitted.hardware, self.times)
+    def beside(self) -> list[Beside]:
+        """What was timed without being fitted, beside prices and other rows."""
+        return beside({time.point: time.time_s for time in self.times}, self.fitted.hardware.kernel_times())
 
 
 def profile_of(bench: KernelBench, *, name: str, command: str, noise: float | None) -> Profiled:
@@ -165,18 +155,8 @@ def _state(bench: KernelBench, drift: float | None) -> list[str]:
 def over_floor(times: list[PointTime]) -> list[OverFloor]:
     """The distance to the floor by operator, in the order of the points."""
     found = []
-    for operator in dict.fromkeys(time.point.operator for time in times):
+    for operator in dict.fromkeys(time.point.operator for time in times if time.point.operator != SCHEDULE):
         mine = [time for time in times if time.point.operator == operator]
         median = statistics.median(time.over_floor for time in mine)
         found.append(OverFloor(operator, len(mine), median, max(mine, key=lambda time: time.over_floor)))
     return found
-
-
-def compaction_price(hardware: Hardware, times: list[PointTime]) -> CompactionPrice | None:
-    """Measured compaction beside its price; None where none was timed."""
-    mine = [time for time in times if time.point.operator == COMPACTION]
-    if not mine:
-        return None
-    traffic_bytes = np.array([float(time.point.traffic_bytes) for time in mine])
-    ratio = np.array([time.time_s for time in mine]) / hardware.kernel_times().stream_s(traffic_bytes)
-    return CompactionPrice(points=len(mine), median=float(np.median(ratio)), worst=float(ratio.max()))

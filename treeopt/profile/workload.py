@@ -9,11 +9,14 @@ from typing import Any, Final, NamedTuple
 from treeopt.errors import TreeoptError
 from treeopt.extras import require
 from treeopt.profile.points import KernelPoint
+from treeopt.profile.pool import TensorPool
 
 # A result may be off by this many roundings of its own dtype, and a sum of n terms, kept in float32, by this many
 # times the square root of n; both against the largest exact value.
 _ROUNDINGS: Final = 4.0
 _SUM_ROUNDINGS: Final = 4.0
+# Every value of a GEMM is a sum of its own: so many rows and columns are checked, spread over all.
+_CHECKED: Final = 128
 
 
 class WrongResultError(TreeoptError):
@@ -70,3 +73,8 @@ class Workload:
         torch = require("torch", extra="gpu")
         sums = _SUM_ROUNDINGS * self.terms**0.5 * torch.finfo(torch.float32).eps
         return float(_ROUNDINGS * torch.finfo(dtype).eps + sums) if self.terms else 0.0
+
+
+def spread(pool: TensorPool, size: int) -> Any:
+    """Up to 128 places spread over so many."""
+    return pool.torch.linspace(0, size - 1, min(size, _CHECKED), device=pool.device).round().long()

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
 
-from treeopt.profile.attention import tree_attention_workload
+from treeopt.cost.kernels.times import WIDE_FORMATS
+from treeopt.profile import points
+from treeopt.profile.attention import attention_workload, schedule_workload
 from treeopt.profile.compaction import compaction_workload
-from treeopt.profile.points import ATTENTION, COMPACTION, GEMM, STREAM, KernelPoint
+from treeopt.profile.elementwise import elementwise_workload
+from treeopt.profile.experts import experts_workload
+from treeopt.profile.narrow import narrow_gemm_workload, scales_workload
+from treeopt.profile.points import KernelPoint
 from treeopt.profile.pool import TensorPool
 from treeopt.profile.timer import input_sets
-from treeopt.profile.workload import CheckedCall, Workload
+from treeopt.profile.workload import CheckedCall, Workload, spread
 
-# Every value of a GEMM is a sum of its own: so many rows and columns are checked, spread over all.
-_CHECKED: Final = 128
+_ATTENTION = (points.ATTENTION, points.LATENT, points.PAGES_16, points.CONTIGUOUS, points.FLASH)
+_ELEMENTWISE = (points.NORM, points.ROPE, points.ACTIVATION, points.CHOICE, points.SAMPLING)
 
 
 def workload(point: KernelPoint, pool: TensorPool, *, cold: float) -> Workload:
     """Make a point ready on the pool's device; the sets of inputs together exceed `cold` bytes where they can."""
     makers: dict[str, Callable[[KernelPoint, TensorPool, int], Workload]] = {
-        GEMM: _gemm,
-        ATTENTION: tree_attention_workload,
-        STREAM: _stream,
-        COMPACTION: compaction_workload,
+        points.GEMM: _gemm if point.dtype in WIDE_FORMATS else narrow_gemm_workload,
+        points.SCALES: scales_workload,
+        points.EXPERTS: partial(experts_workload, cold=cold),
+        points.STREAM: _stream,
+        points.COMPACTION: compaction_workload,
+        points.SCHEDULE: schedule_workload,
+        **dict.fromkeys(_ATTENTION, attention_workload),
+        **dict.fromkeys(_ELEMENTWISE, elementwise_workload),
     }
     return makers[point.operator](point, pool, input_sets(point.traffic_bytes, cold))
 
@@ -36,7 +44,7 @@ def _gemm(point: KernelPoint, pool: TensorPool, sets: int) -> Workload:
     x, w = inputs[0]
 
     def check() -> CheckedCall:
-        rows, columns = _spread(pool, m), _spread(pool, n)
+        rows, columns = spread(pool, m), spread(pool, n)
         return CheckedCall(linear(x, w)[rows][:, columns], x[rows].double() @ w[columns].double().T)
 
     return Workload(calls=tuple(partial(linear, x, w) for x, w in inputs), check=check, terms=k)
@@ -52,7 +60,3 @@ def _stream(point: KernelPoint, pool: TensorPool, sets: int) -> Workload:
         return CheckedCall(target.copy_(source), source.double())
 
     return Workload(calls=tuple(partial(target.copy_, source) for source, target in pairs), check=check, terms=0)
-
-
-def _spread(pool: TensorPool, size: int) -> Any:
-    return pool.torch.linspace(0, size - 1, min(size, _CHECKED), device=pool.device).round().long()

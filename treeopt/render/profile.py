@@ -10,7 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from treeopt.cost.fit.choose import FittedFamily
-from treeopt.profile.points import ATTENTION, COMPACTION, GEMM, Ceilings, KernelPoint
+from treeopt.cost.kernels.times import WIDE_FORMATS
+from treeopt.profile.beside import Beside
+from treeopt.profile.points import EXPERTS, GEMM, Ceilings, KernelPoint
 from treeopt.profile.profile import DryRun, OverFloor, Profiled
 
 
@@ -38,10 +40,8 @@ def report(profiled: Profiled, width: int) -> RenderableType:
     if profiled.noise is not None:
         parts.append(Text(f"the same point timed twice: {profiled.noise:.1%} apart"))
     parts += [Text(), _fits(profiled.fitted.families), Text(), _floors(profiled.over_floor)]
-    price = profiled.compaction_over_price
-    if price is not None:
-        sentence = f"compaction takes {price.median:.1f} times its price in the profile (a stream of its bytes)"
-        parts += [Text(), Text(f"{sentence}, {price.worst:.1f} times at worst, over {price.points} points")]
+    if profiled.beside:
+        parts += [Text(), _beside(profiled.beside)]
     return Group(*parts)
 
 
@@ -85,15 +85,33 @@ def _floors(found: Sequence[OverFloor]) -> Table:
     return table
 
 
+def _beside(found: Sequence[Beside]) -> Table:
+    table = _table("not fitted", "points", "median", "worst")
+    table.add_column("times", overflow="fold")
+    for operator, other, points, median, worst in found:
+        table.add_row(_name(operator), str(points), f"{median:.2f}x", f"{worst:.1f}x", other)
+    return table
+
+
 def _shape(point: KernelPoint) -> str:
     """What the points of one row of the dry run have in common."""
+    sizes, name = dict(point.sizes), _name(point.operator)
     if point.operator == GEMM:
-        return f"gemm {point.size('outputs')} x {point.size('inputs')}"
-    if point.operator in (ATTENTION, COMPACTION):
-        heads = f"{point.size('heads')}/" if point.operator == ATTENTION else ""
-        name = point.operator.replace("_", " ")
-        return f"{name} {heads}{point.size('kv_heads')} heads of {point.size('head_dim')}, B {point.size('requests')}"
-    return point.operator
+        narrow = "" if point.dtype in WIDE_FORMATS else f"{point.dtype} "
+        return f"{narrow}gemm {sizes['outputs']} x {sizes['inputs']}"
+    if point.operator == EXPERTS:
+        routing = "skewed" if sizes["skewed"] else "balanced"
+        layer = f"{sizes['per_token']} of {sizes['experts']}, {sizes['hidden']} x {sizes['intermediate']}"
+        return f"experts {layer}, {routing}"
+    if "requests" not in sizes:
+        return name
+    heads = "/".join(str(sizes[kind]) for kind in ("heads", "kv_heads") if kind in sizes)
+    of = f" of {sizes['head_dim']}" if "head_dim" in sizes else ""
+    return f"{name} {heads} heads{of}, B {sizes['requests']}"
+
+
+def _name(operator: str) -> str:
+    return operator.replace("_", " ")
 
 
 def _table(first: str, *others: str) -> Table:

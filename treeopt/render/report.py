@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -63,6 +64,7 @@ def page(found: PlanReport, *, command: str) -> str:
     jinja2 = require("jinja2", extra="report")
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["coded"] = _coded
     notes = sorted(found.notes, key=lambda note: _LEVELS.index(note.level))
     plan, rivals = found.plan, [c.name for c in found.curves if c.of is CurveOf.RIVAL]
     html: str = environment.get_template(_TEMPLATE).render(
@@ -93,6 +95,13 @@ def page(found: PlanReport, *, command: str) -> str:
         commands=[("The plan", plan.created_with.command), ("This page", command)],
     )
     return html
+
+
+def _coded(text: str) -> Any:
+    """Text whose `commands` are set as such."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _figure(picture: Picture, caption: str, table: PageTable | None = None) -> Figure:
@@ -183,7 +192,8 @@ def _why(found: PlanReport) -> Iterator[Figure]:
     if found.frontier is not None:
         evidence = found.frontier
         ends = "" if evidence.ends_at is None else " In the shaded part deeper evidence might allow more."
-        caption = f"The best draft of every size, at batch {evidence.batch}, and what the plan took.{ends}"
+        took = f"The best draft of every size, at batch {evidence.batch}, and what the plan took"
+        caption = f"{took}: a deeper one may cost more than it gives.{ends}"
         yield _figure(frontier_picture(evidence), caption, tables.frontier_table(evidence))
         if (sizes := sizes_picture(evidence)) is not None:
             caption = "The same drafts in tokens per second: where the curve is flat, fewer nodes do as well."

@@ -85,7 +85,13 @@ def price_candidates(
             hint="allow a larger budget or more nodes, or drafting nothing",
         )
     steps = _steps(problem, points, candidates, cost, forbidden, lengths)
-    return _priced(problem, points, candidates, cost, forbidden, steps)
+    prices = _priced(problem, points, candidates, cost, forbidden, steps)
+    if (unknown := (forbidden | np.isinf(prices.time_s)).all(axis=1)).any():
+        raise SearchError(
+            f"no step that the limits allow has a known time at batch {points[int(unknown.argmax())].batch}",
+            hint="add plain decoding to the table of --cost, or allow the drafts that it has",
+        )
+    return prices
 
 
 def _priced(

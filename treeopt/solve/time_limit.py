@@ -55,7 +55,9 @@ class TimeLimit:
     def __post_init__(self) -> None:
         for limit in (self.max_mean_s, self.max_p99_s):
             if limit is not None and not 0.0 < limit < np.inf:  # NaN too
-                raise InputError(f"a limit of {limit * 1e3:g} ms per token", hint="give milliseconds above 0")
+                raise InputError(
+                    f"a limit of {limit * 1e3:g} ms per token", hint="give --max-tpot-ms and --max-p99-tpot-ms above 0"
+                )
         if not 1 <= self.output_tokens <= MAX_OUTPUT_TOKENS:
             raise InputError(
                 f"requests of {self.output_tokens} tokens", hint=f"give 1 to {MAX_OUTPUT_TOKENS} output tokens"

@@ -19,7 +19,7 @@ from treeopt.draft_family import DynamicTree
 from treeopt.errors import FileFormatError, TreeError
 from treeopt.files.documents import os_error, read_document
 from treeopt.files.npz import npz_bytes, read_npz
-from treeopt.files.opening import OpenedFile
+from treeopt.files.opening import OpenedFile, called
 from treeopt.files.typed import check_format
 from treeopt.files.writing import write_atomically
 from treeopt.tree import MAX_PREFIX, DraftTree
@@ -119,12 +119,14 @@ def load_dump(path: Path, tree: DraftTree, dynamic: DynamicTree | None = None) -
     known = {f.name for f in fields(StepDump)}
     for key in values:
         if key not in known:
-            raise FileFormatError(f"{path}: unknown key '{key}'", hint=f"known keys: {', '.join(sorted(known))}")
+            raise FileFormatError(
+                f"{called(path)}: unknown key '{key}'", hint=f"known keys: {', '.join(sorted(known))}"
+            )
     if values.get("prefix_len") is None:
-        raise FileFormatError(f"{path}: 'prefix_len' is missing", hint=_HINT)
+        raise FileFormatError(f"{called(path)}: 'prefix_len' is missing", hint=_HINT)
     if dynamic is not None and values.get("parents") is None:
         raise FileFormatError(
-            f"{path}: 'parents' is missing, and the engine builds another tree in every step",
+            f"{called(path)}: 'parents' is missing, and the engine builds another tree in every step",
             hint="give the tree of this step: parents, and ranks where siblings are not listed by rank",
         )
     return _Reading(path, values, tree).dump()
@@ -203,7 +205,7 @@ class _Reading:
             try:
                 DraftTree.from_parents(array, None if given is None else given.tolist())
             except TreeError as error:
-                raise FileFormatError(f"{self._path}: '{key}': {error}", hint=error.hint) from error
+                raise FileFormatError(f"{called(self._path)}: '{key}': {error}", hint=error.hint) from error
 
     def _tokens(self, key: str, p: FloatArray | None) -> IntArray | None:
         tokens = self._whole(key, (self._N,))
@@ -281,7 +283,7 @@ class _Reading:
         return array
 
     def _error(self, key: str, found: str, expected: str) -> FileFormatError:
-        return FileFormatError(f"{self._path}: '{key}' {found}", hint=f"expected {expected}")
+        return FileFormatError(f"{called(self._path)}: '{key}' {found}", hint=f"expected {expected}")
 
 
 def _without_leading(array: npt.NDArray[Any], ndim: int) -> npt.NDArray[Any]:
@@ -302,5 +304,5 @@ def _read(path: Path) -> dict[str, Any]:
         return {key: value for key, value in document.root.mapping().items() if key != "format"}
     values: dict[str, Any] = read_npz(path, what="dump", hint=_HINT)
     if str(np.squeeze(values.pop("format", np.array("")))) != StepDump.FORMAT:
-        raise FileFormatError(f"{path}: this is not a dump", hint=_HINT)
+        raise FileFormatError(f"{called(path)}: this is not a dump", hint=_HINT)
     return values

@@ -321,3 +321,14 @@ def test_offline_run(read, refusal) -> None:
     assert "sample.txt:5: mean accepted length 2.97" in str(refusal(OFFLINE.replace("2.37", "2.97")))
     assert "sample.txt:7: acceptance rises" in str(refusal(OFFLINE.replace("0.44", "0.74")))
     assert [source.tally.drafts for source in read(OFFLINE * 2).sources] == [100, 100]
+
+
+def test_a_log_written_three_times_over_holds_three_times_the_drafts(read) -> None:  # type: ignore[no-untyped-def]
+    log = (
+        "SpecDecoding metrics: Mean acceptance length: 2.37, Accepted: 137 tokens, Drafted: 300 tokens, "
+        "Per-position acceptance rate: 0.650, 0.440, 0.280, Avg Draft acceptance rate: 45.7%\n"
+        "Per-position acceptance rate: 0.844, 0.599, 0.385, 0.271\nAvg Draft acceptance rate: 52.5%\n"
+    )
+    once, thrice = read(log), read(log * 3)
+    assert thrice.sources[0].tally.drafts == 3 * once.sources[0].tally.drafts
+    assert len(thrice.sources) == len(once.sources)

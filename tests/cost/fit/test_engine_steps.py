@@ -13,7 +13,7 @@ from shared import needs_shared
 from smooth_h100 import CONTEXT, SmoothH100, vllm_rows
 
 from treeopt.cost.fit.engine_steps import CONSTANTS, MIN_ROWS, fit_engine_steps
-from treeopt.cost.served.step import ServedStep, drafted_widths
+from treeopt.cost.served.step import ServedStep
 from treeopt.errors import FileFormatError, InputError
 from treeopt.files.evidence_lines import Line
 
@@ -28,7 +28,7 @@ def served(time_s: Callable[[int, int], float], batches: Iterable[int] = BATCHES
             batch=batch,
             nodes=K + 1,
             depth=K,
-            widths=drafted_widths(K),
+            widths=(1,) * K,
             step_time_s=time_s(batch, K),
             place=Line(name="steps.csv", number=i, text="", complete=True),
         )

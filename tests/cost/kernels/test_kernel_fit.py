@@ -67,7 +67,7 @@ def test_a_form_that_lends_nothing_says_so_in_its_file() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("form: t0+tiles", "form: t0+magic", "p.yaml:1: form: unknown form 't0+magic'"),
+        ("form: t0+tiles", "form: t0+magic", "p.yaml:1: form: unknown 't0+magic'"),
         ("rows: 5", "rowz: 5", "rowz: unknown key"),
         ("tokens: [1, 17]", "tokens: [17, 1]", "range.tokens: not a range"),
         ("efficiency: 0.75", "efficiency: 7.5", "tiling.efficiency: 7.5 is out of range"),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from treeopt.cost.kernels.roofline import Roofline, Tiling, Work, soft_maximum
 from treeopt.errors import FileFormatError
 from treeopt.files.documents import parse_document
+from treeopt.files.typed import read
 
 seconds = st.floats(1e-9, 1.0)
 
@@ -69,10 +70,10 @@ def test_parameters_come_back_from_their_document() -> None:
     form = Roofline(bandwidth_bytes_per_s=2.5e12, peak_flops=7e14, launch_s=4e-6, unit_s=2e-8, sharpness=3.0)
     for case in (form, Roofline(bandwidth_bytes_per_s=1e11)):
         text = "\n".join(f"{key}: {value}" for key, value in case.document().items())
-        assert Roofline.from_field(parse_document(text, name="p.yaml", what="form").root) == case
+        assert read(Roofline, parse_document(text, name="p.yaml", what="form").root) == case
 
 
 def test_a_misspelt_parameter_is_refused_with_its_line() -> None:
     field = parse_document("bandwidth_bytes_per_s: 1e12\nlunch_s: 1e-6\n", name="p.yaml", what="form").root
     with pytest.raises(FileFormatError, match=r"p\.yaml:2: lunch_s: unknown key"):
-        Roofline.from_field(field)
+        read(Roofline, field)

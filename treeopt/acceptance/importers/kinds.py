@@ -20,6 +20,7 @@ from treeopt.acceptance.importers.reading import ImportJob, Reading
 from treeopt.acceptance.importers.recorded import RECORDED_WORDS, read_recorded
 from treeopt.acceptance.importers.records import CounterFormat, added_up, side_by_side
 from treeopt.acceptance.importers.sglang_log import read_sglang_log
+from treeopt.acceptance.importers.sglang_metrics import VERIFY_CALLS, SglangMetrics
 from treeopt.acceptance.importers.sglang_rank_probe import read_sglang_rank_probe
 from treeopt.acceptance.importers.spec_bench import read_spec_bench
 from treeopt.acceptance.importers.summary import read_summary
@@ -54,7 +55,7 @@ def _counters(name: str, what: str, words: str, format: CounterFormat, *, runs: 
         what=what,
         words=tuple(w.encode() for w in words.split("|")),
         read=read,
-        subtracts=isinstance(format, PrometheusFormat),
+        subtracts=isinstance(format, PrometheusFormat | SglangMetrics),
     )
 
 
@@ -97,6 +98,13 @@ _KINDS: Final = (
             position="token_position",
             gauge=f"{_TRTLLM}acceptance_length",
         ),
+        runs=True,
+    ),
+    _counters(
+        "sglang-prometheus",  # sglang/srt/observability/metrics_collector.py (0.5.23)
+        "SGLang /metrics text",
+        VERIFY_CALLS,
+        SglangMetrics(),
         runs=True,
     ),
     _counters(

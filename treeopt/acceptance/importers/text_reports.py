@@ -50,7 +50,7 @@ class TextFormat:
         """The reports of a file; a last line that is cut off is left out, and told."""
         report = _TextReport(self)
         for line in job.file.lines():
-            for found in self._in_line(line):
+            for found in self._parts(line):
                 if report.has(found):
                     yield Report(counts=report.counts())
                     report = _TextReport(self)
@@ -62,7 +62,7 @@ class TextFormat:
             yield Report(counts=counts, warnings=(CUT,) if cut and not counts else ())
 
     def _in_line(self, line: Line) -> Iterator[list[_Quantity]]:
-        """The quantities of a line as they stand in it, numbers of one list together; lines may be glued."""
+        """The quantities of a line as they stand in it, numbers of one list together."""
         matches = [(m.start(), name, m) for name, p in self._patterns.items() for m in p.finditer(line.text)]
         for _, name, found in sorted(matches, key=lambda item: item[0]):
             at = found.groupdict().get("at")
@@ -70,6 +70,17 @@ class TextFormat:
             positions = range(len(numbers)) if at is None else [int(at)]
             places = positions if name in _POSITIONS else [None]
             yield [_Quantity(name, i, Printed.of(n), line) for i, n in zip(places, numbers, strict=False)]
+
+    def _parts(self, line: Line) -> Iterator[list[_Quantity]]:
+        """What of a line belongs to one report: all of it, or of glued lines up to what stands there again."""
+        part = _TextReport(self)
+        for found in self._in_line(line):
+            if part.has(found):
+                yield part.quantities
+                part = _TextReport(self)
+            for item in found:
+                part.add(item)
+        yield part.quantities
 
 
 class _Quantity(NamedTuple):
@@ -88,6 +99,11 @@ class _TextReport:
         self._format = format
         self._found: dict[tuple[str, int | None], _Quantity] = {}
         self.last: Line | None = None
+
+    @property
+    def quantities(self) -> list[_Quantity]:
+        """The numbers, in the order in which they were found."""
+        return list(self._found.values())
 
     def has(self, quantities: Iterable[_Quantity]) -> bool:
         """Whether one of these was found already."""

@@ -47,12 +47,15 @@ def _kept(rows: Rows) -> Mask:
 def _sample(rows: Rows, skew: float) -> Sample:
     keys, requests, queries, heads, _ = rows.sizes.T
     work = latent_work(requests, queries, keys, heads, kv_bytes=rows.dtype.bytes_per_value)
+    shape = ids(heads)
+    if shape.max(initial=0) < 2:  # one model's heads: leave out batch sizes instead
+        shape = ids(requests, heads)
     return Sample(
         work=fixed(work),
         points=latent_point(requests, queries, heads),
         sweep=np.log(keys),
         time_s=rows.time_s,
-        shape=ids(heads),
+        shape=shape,
         judged=np.ones(len(rows), dtype=np.bool_),
     )
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from treeopt.files.typed import NotNegative
+
 
 class Family(StrEnum):
     """The kinds of kernels that are timed and fitted apart.
@@ -27,8 +29,8 @@ class Family(StrEnum):
 class FitError:
     """How far a fit is from measured times that it was not fitted to: absolute shares, median and 90th percentile."""
 
-    median: float
-    p90: float
+    median: NotNegative
+    p90: NotNegative
 
 
 @dataclass(frozen=True, kw_only=True)

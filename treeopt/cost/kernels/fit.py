@@ -15,6 +15,7 @@ from treeopt.cost.kernels.curves import Residuals, along, rising
 from treeopt.cost.kernels.family import FitError
 from treeopt.cost.kernels.roofline import Roofline, Tiling, Work
 from treeopt.files.documents import Field
+from treeopt.files.typed import NotNegative, read, write
 
 # What stands in a fit that no rows judged.
 NOT_JUDGED: Final = FitError(median=0.0, p90=0.0)
@@ -133,11 +134,11 @@ class KernelFit:
             "form": str(self.form),
             "share": str(self.share),
             "parameters": self.roofline.document(),
-            **({"tiling": self.tiling.document()} if self.tiling else {}),
+            **({"tiling": write(self.tiling)} if self.tiling else {}),
             **({"skew": self.skew} if self.skew else {}),
             "reach": [float(f"{reach:g}") for reach in self.residuals.reach],
-            "held_out_shapes": _error_document(self.error),
-            "held_out_points": _error_document(self.between),
+            "held_out_shapes": write(self.error, digits=4),
+            "held_out_points": write(self.between, digits=4),
             "range": {limit.size: [_plain(limit.low), _plain(limit.high)] for limit in self.limits},
             "rows": self.rows,
             "shapes": self.shapes,
@@ -164,18 +165,18 @@ class KernelFit:
             *("form", "share", "parameters", "tiling", "skew", "reach"),
             *("held_out_shapes", "held_out_points", "range", "rows", "shapes"),
         )
-        limits, share = field.get("range"), _member(field.get("share"), Share)
+        limits, share = field.get("range"), read(Share, field.get("share"))
         return cls(
-            form=_member(field.get("form"), Form),
+            form=read(Form, field.get("form")),
             share=share,
-            roofline=Roofline.from_field(field.get("parameters")),
+            roofline=read(Roofline, field.get("parameters")),
             residuals=replace(_read_residuals(field, arrays, prefix), lends=share is not Share.NOTHING),
-            error=_read_error(field.get("held_out_shapes")),
-            between=_read_error(field.get("held_out_points")),
+            error=read(FitError, field.get("held_out_shapes")),
+            between=read(FitError, field.get("held_out_points")),
             limits=tuple(_read_limit(limits.get(size), size) for size in limits.mapping()),
             rows=field.get("rows").integer(low=1),
             shapes=field.get("shapes").integer(low=1),
-            tiling=Tiling.from_field(field.get("tiling")) if "tiling" in field.mapping() else None,
+            tiling=read(Tiling, field.get("tiling")) if "tiling" in field.mapping() else None,
             skew=field.get("skew", 0.0).number(low=0, high=10),
         )
 
@@ -200,27 +201,11 @@ def _read_residuals(field: Field, arrays: Arrays, prefix: str) -> Residuals:
     )
 
 
-def _error_document(error: FitError) -> dict[str, float]:
-    return {"median": float(f"{error.median:.4g}"), "p90": float(f"{error.p90:.4g}")}
-
-
-def _read_error(field: Field) -> FitError:
-    field.only("median", "p90")
-    return FitError(median=field.get("median").number(low=0), p90=field.get("p90").number(low=0))
-
-
 def _read_limit(field: Field, size: str) -> Limit:
-    ends = [item.number(low=0) for item in field.items()]
-    if len(ends) != 2 or ends[0] > ends[1]:
+    low, high = read(tuple[NotNegative, NotNegative], field)
+    if low > high:
         raise field.error("not a range", hint="write [smallest, largest]")
-    return Limit(size=size, low=ends[0], high=ends[1])
-
-
-def _member(field: Field, kind: type[Any]) -> Any:
-    names = [str(member) for member in kind]
-    if field.text() not in names:
-        raise field.error(f"unknown {kind.__name__.lower()} '{field.text()}'", hint=f"known: {', '.join(names)}")
-    return kind(field.text())
+    return Limit(size=size, low=low, high=high)
 
 
 def _plain(value: float) -> float | int:

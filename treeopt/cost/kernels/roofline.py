@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import numpy as np
 
 from treeopt.arrays import FloatArray
-from treeopt.files.documents import Field
+from treeopt.files.typed import Between, Count
 
 # Activations, KV and messages are 16 bit beside every weight format.
 WIDE_BYTES: Final = 2
@@ -35,11 +35,11 @@ class Roofline:
     Source: Williams et al. 2009, "Roofline"; the soft maximum is the p-norm.
     """
 
-    bandwidth_bytes_per_s: float
-    peak_flops: float = math.inf
-    launch_s: float = 0.0
-    unit_s: float = 0.0
-    sharpness: float = math.inf
+    bandwidth_bytes_per_s: Annotated[float, Between(1e6, 1e15)]
+    peak_flops: Annotated[float, Between(1e6, 1e19)] = math.inf
+    launch_s: Annotated[float, Between(0.0, 1.0)] = 0.0
+    unit_s: Annotated[float, Between(0.0, 1.0)] = 0.0
+    sharpness: Annotated[float, Between(0.1)] = math.inf
 
     def busy_s(self, work: Work) -> FloatArray:
         """`[...]` seconds of memory and arithmetic."""
@@ -54,23 +54,6 @@ class Roofline:
     def document(self) -> dict[str, float]:
         """The finite parameters, as a profile keeps them."""
         return {key: float(f"{value:.5g}") for key, value in vars(self).items() if math.isfinite(value)}
-
-    @classmethod
-    def from_field(cls, field: Field) -> Roofline:
-        """The parameters under `field`; an absent peak or sharpness is infinite.
-
-        Raises:
-            FileFormatError: an unknown key or a number out of range, with its line.
-        """
-        field.only("bandwidth_bytes_per_s", "peak_flops", "launch_s", "unit_s", "sharpness")
-        given = field.mapping()
-        return cls(
-            bandwidth_bytes_per_s=field.get("bandwidth_bytes_per_s").number(low=1e6, high=1e15),
-            peak_flops=field.get("peak_flops").number(low=1e6, high=1e19) if "peak_flops" in given else math.inf,
-            launch_s=field.get("launch_s", 0.0).number(low=0, high=1),
-            unit_s=field.get("unit_s", 0.0).number(low=0, high=1),
-            sharpness=field.get("sharpness").number(low=0.1) if "sharpness" in given else math.inf,
-        )
 
 
 def soft_maximum(a: FloatArray, b: FloatArray, sharpness: float) -> FloatArray:
@@ -91,8 +74,8 @@ class Tiling:
     Source: NVIDIA Matrix Multiplication Background, DU-09799-001, sections 3.1 and 3.2.
     """
 
-    processors: int
-    efficiency: float
+    processors: Count
+    efficiency: Annotated[float, Between(0.1, 1.0)]
 
     def flops(self, tokens: FloatArray, outputs: FloatArray, inputs: FloatArray) -> FloatArray:
         """`[...]` operations that the time of a GEMM is charged for, padding and idle processors included."""
@@ -104,16 +87,3 @@ class Tiling:
             padded = 2.0 * waves * self.processors * rows * _TILE_COLUMNS * inputs
             best = np.minimum(best, padded / self.efficiency ** math.log2(_TILE_ROWS[-1] / rows))
         return best
-
-    def document(self) -> dict[str, float]:
-        """The parameters, as a profile keeps them."""
-        return dict(vars(self))
-
-    @classmethod
-    def from_field(cls, field: Field) -> Tiling:
-        """The parameters under `field`."""
-        field.only("processors", "efficiency")
-        return cls(
-            processors=field.get("processors").integer(low=1),
-            efficiency=field.get("efficiency").number(low=0.1, high=1),
-        )

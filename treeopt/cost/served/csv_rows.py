@@ -22,6 +22,7 @@ from treeopt.cost.served.bench_rows import HeldFile
 from treeopt.cost.served.step import ServedStep, drafted_widths
 from treeopt.errors import FileFormatError, TreeError
 from treeopt.files.evidence_lines import Line
+from treeopt.files.opening import called
 from treeopt.files.rows import csv_rows
 from treeopt.tree import DraftTree
 
@@ -102,18 +103,18 @@ class _Row:
             return self._tree()
         if {"steps", "topk", "num_draft"} <= self.values.keys():
             steps, topk, drafted = (self._whole(name, low=0) for name in ("steps", "topk", "num_draft"))
-            return (drafted, steps, drafted_widths(steps, topk)) if steps else (1, 0, ())
+            return (drafted, steps, drafted_widths(steps, topk, place=self.line)) if steps else (1, 0, ())
         if {"nodes", "depth"} <= self.values.keys():
             return self._sized()
         depth = self._whole("k", low=0)
-        return depth + 1, depth, drafted_widths(depth)
+        return depth + 1, depth, drafted_widths(depth, place=self.line)
 
     def _sized(self) -> tuple[int, int, tuple[int, ...]]:
         nodes, depth = self._whole("nodes", low=1), self._whole("depth", low=0)
         if nodes <= depth or (depth == 0) != (nodes == 1):
             raise self.line.error(f"{nodes} nodes cannot be {depth} deep", hint="nodes count the root")
         width = self._whole("width", low=1) if "width" in self.values else 1
-        return nodes, depth, drafted_widths(depth, width)
+        return nodes, depth, drafted_widths(depth, width, place=self.line)
 
     def _tree(self) -> tuple[int, int, tuple[int, ...]]:
         try:
@@ -169,12 +170,14 @@ def _columns(path: Path, header: list[str]) -> dict[str, int]:
     for i, column in enumerate(header):
         name = known.get(column.strip().lower())
         if name is not None and name in found:
-            raise FileFormatError(f"{path}:1: two columns for {name}", hint="keep one of them")
+            raise FileFormatError(f"{called(path)}:1: two columns for {name}", hint="keep one of them")
         if name is not None:
             found[name] = i
     missing = list(_missing(found.keys() & _NAMES.keys()))
     if missing:
-        raise FileFormatError(f"{path}:1: the header lacks {' and '.join(missing)}", hint=f"found: {', '.join(header)}")
+        raise FileFormatError(
+            f"{called(path)}:1: the header lacks {' and '.join(missing)}", hint=f"found: {', '.join(header)}"
+        )
     return found
 
 

@@ -13,6 +13,7 @@ from treeopt.cost.served.step import ServedStep, medians
 from treeopt.cost.served.text_rows import holds_printed_steps, read_printed_steps
 from treeopt.errors import FileFormatError
 from treeopt.files.documents import read_text
+from treeopt.files.opening import called
 
 
 def read_steps(paths: Sequence[Path]) -> CheckedSteps:
@@ -35,7 +36,7 @@ def _read(path: Path, text: str) -> list[ServedStep]:
         return medians(read_printed_steps(HeldFile(path, held=text), text))
     rows = read_csv_steps(path, text) if is_csv(text) else read_bench_steps(path, text)
     if not rows:
-        raise FileFormatError(f"{path}: a header and no rows", hint="give at least one measured step per line")
+        raise FileFormatError(f"{called(path)}: a header and no rows", hint="give at least one measured step per line")
     return rows
 
 

@@ -14,6 +14,7 @@ from treeopt.acceptance.dynamic_tree import dynamic_tree_widths
 from treeopt.arrays import FloatArray
 from treeopt.cost.step_cost import StepCost
 from treeopt.files.evidence_lines import Place
+from treeopt.tree import MAX_DEPTH
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +68,14 @@ class ServedStep:
         return str(self.place.error(message, hint=""))
 
 
-def drafted_widths(steps: int, topk: int = 1) -> tuple[int, ...]:
-    """What the drafter runs in each of its passes, as a row holds it; a chain has one node per depth."""
+def drafted_widths(steps: int, topk: int = 1, *, place: Place) -> tuple[int, ...]:
+    """What the drafter runs in each of its passes, as a row holds it; a chain has one node per depth.
+
+    Raises:
+        FileFormatError: more passes than any drafter makes.
+    """
+    if steps > MAX_DEPTH:
+        raise place.error(f"{steps} drafted tokens in a row", hint=f"no drafter drafts more than {MAX_DEPTH}")
     return tuple(dynamic_tree_widths(steps, topk, levels=steps).tolist())
 
 

@@ -93,7 +93,7 @@ def _row(line: Line, batch: int, K: int, length: float, tokens_per_s: float) -> 
         batch=batch,
         nodes=K + 1,
         depth=K,
-        widths=drafted_widths(K),
+        widths=drafted_widths(K, place=line),
         step_time_s=batch * length / tokens_per_s,
         tokens_per_step=length,
         place=line,

@@ -24,6 +24,7 @@ from treeopt.cost.tables.sglang import ADDITIVE_KEY, SAMPLES_KEY, read_additive_
 from treeopt.cost.tables.vllm import STATS_KEY, read_vllm_table
 from treeopt.errors import InputError
 from treeopt.files.documents import parse_document, read_text
+from treeopt.files.opening import called
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +138,7 @@ class _Found(NamedTuple):
 def _read(path: Path, text: str) -> _Found:
     if is_csv(text) or _is_json_lines(text):
         return _served(path, text)
-    document = parse_document(text, name=str(path), what="cost table")
+    document = parse_document(text, name=called(path), what="cost table")
     keys = document.value if isinstance(document.value, dict) else {}
     if ADDITIVE_KEY in keys:
         return _Found(read_additive_table(document.root))
@@ -175,7 +176,7 @@ def _served(path: Path, text: str) -> _Found:
     if trees and not any(row.depth for row in chains):
         gains = ", ".join(f"{p.step.named()} {p.speedup:.2f}x" for p in payoffs(found.rows) if p.speedup is not None)
         raise InputError(
-            f"{path} has plain steps and {trees} rows of trees, and no chain; beside plain decoding: {gains}",
+            f"{called(path)} has plain steps and {trees} rows of trees, and no chain; beside plain decoding: {gains}",
             hint="fit engine constants to it instead: `treeopt profile fit --steps`",
         )
     by_rate = any(row.by_rate for row in chains)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from treeopt.cost.terms import Term
 from treeopt.planner.roofline import WeightsRoofline
@@ -23,17 +26,14 @@ def terms_picture(buckets: Sequence[Bucket]) -> Picture | None:
     height = 268 + rows * _LEGEND_ROW
     figure = new_figure(height)
     axes = new_axes(figure, x="batch: plain step left, the plan's right", y="ms", box=(48, 42, WIDTH - 58, 210))
-    for i, (bucket, terms) in enumerate(known):
-        plain, step = ({t.name: 1e3 * seconds for t, seconds in of} for of in _both(terms))
-        bars = [(i - 0.2, plain, 0.6), (i + 0.2, step, 1.0)] if bucket.speculate else [(float(i), plain, 0.6)]
-        for at, milliseconds, alpha in bars:
-            bottom = 0.0
-            for name in names:
-                value = milliseconds.get(name, 0.0)
-                axes.bar(at, value, 0.36, bottom=bottom, color=ink(TERMS[names.index(name)]), alpha=alpha, linewidth=0)
-                bottom += value
-    for name in names:
-        axes.bar(0, 0, color=ink(TERMS[names.index(name)]), label=words(name))
+    bars = [bar for i, (bucket, terms) in enumerate(known) for bar in _bars(i, bucket, terms)]
+    places, bottom = [bar.at for bar in bars], np.zeros(len(bars))
+    for name, colour in zip(names, TERMS, strict=False):
+        tops = np.array([bar.milliseconds.get(name, 0.0) for bar in bars])
+        colours = [(ink(colour), bar.alpha) for bar in bars]
+        axes.bar(places, tops, 0.36, bottom=bottom, color=colours, linewidth=0)
+        axes.bar(0, 0, color=ink(colour), label=words(name))
+        bottom = bottom + tops
     axes.set_xticks(range(len(known)), [str(b.batch.max) for b, _ in known])
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     legend(figure, axes, columns=4)
@@ -78,9 +78,19 @@ def roofline_picture(found: WeightsRoofline) -> Picture:
     )
 
 
-def _both(terms: Sequence[TermSensitivity]) -> tuple[list[tuple[TermSensitivity, float]], ...]:
-    """The seconds of every term in the plain step, and in the plan's."""
-    return [(t, t.plain_s) for t in terms], [(t, t.step_s) for t in terms]
+class _Bar(NamedTuple):
+    """A step as it is stacked."""
+
+    at: float
+    milliseconds: dict[str, float]
+    alpha: float
+
+
+def _bars(i: int, bucket: Bucket, terms: Sequence[TermSensitivity]) -> Iterator[_Bar]:
+    apart = 0.2 if bucket.speculate else 0.0
+    yield _Bar(i - apart, {t.name: 1e3 * t.plain_s for t in terms}, 0.6)
+    if bucket.speculate:
+        yield _Bar(i + apart, {t.name: 1e3 * t.step_s for t in terms}, 1.0)
 
 
 def _terms_words(known: Sequence[tuple[Bucket, Sequence[TermSensitivity]]]) -> str:

@@ -60,7 +60,7 @@ _LARGER: Final = 1.18  # than drawn, at most, where there is room
 
 _RC: Final = {
     "svg.fonttype": "none",
-    "path.simplify": True,
+    "text.parse_math": False,
     "font.family": ["sans-serif"],
     "font.size": 10.5,
     "axes.titlesize": 10.5,

@@ -11,12 +11,13 @@ from treeopt.render.pictures.style import Picture, ink, new_figure
 from treeopt.tree import DraftTree
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _ROW, _TIGHT_ROW = 15, 12  # pixels between leaves: of few, of many
 _MANY = 20
 _COLUMN = 64
 _FONT = 9
+_NODE = 14.6  # area of a node's circle, in points of half its width
 _ROOM = 38  # pixels that a node's f takes
 
 
@@ -26,34 +27,58 @@ def tree_picture(tree: DraftTree, f: FloatArray | None, *, name: str = "tree", t
     leaves = int(rows.max()) + 1
     row = _ROW if leaves <= _MANY else _TIGHT_ROW
     column = min(_COLUMN, 400 / (tree.depth + 0.6))
-    figure = new_figure(leaves * row + 26, width=max(round((tree.depth + 0.6) * column) + 14, 180))
-    width, height = figure.get_size_inches() * 72
-    axes = figure.add_axes((0, 0, 1, 1), facecolor="none")
-    axes.set_axis_off()
-    axes.set_xlim(0, width)
-    axes.set_ylim(height, 0)
-    x, y = np.array(10.0 + tree.depths * column), np.array(18.0 + rows * row)
-    _edges(axes, tree, x, y, bend=0.35 * column)
-    shade = np.ones(len(tree)) if f is None else np.clip(f, 0.0, 1.0)
-    axes.scatter(x, y, s=46, color=ink("page"), zorder=2, linewidths=0)
-    # What is seldom accepted is pale.
-    axes.scatter(x, y, s=46, c=[ink("plan")] * len(tree), alpha=shade.tolist(), zorder=3, linewidths=0)
-    axes.scatter(x, y, s=46, facecolors="none", edgecolors=ink("plan"), linewidths=0.9, zorder=4)
+    height, width = leaves * row + 26, max(round((tree.depth + 0.6) * column) + 14, 180)
+    at = np.stack([10.0 + tree.depths * column, height - 18.0 - rows * row], axis=1)
+    figure = new_figure(height, width=width)
+    _edges(figure, tree, at, bend=0.35 * column)
+    _circles(figure, at, np.ones(len(tree)) if f is None else np.clip(f, 0.0, 1.0))
     if f is not None and column >= _ROOM:
         inner = set(tree.parents[1:].tolist())
         for node in range(1, len(tree)):
             up = 2.5 if node in inner else -3.2  # beside a leaf, above the line to a child
-            axes.text(x[node] + 7, y[node] - up, _percent(float(f[node])), fontsize=_FONT, color=ink("muted"))
+            x, y = (at[node] + (7.0, up)) / 72
+            share = _percent(float(f[node]))
+            figure.text(x, y, share, transform=figure.dpi_scale_trans, fontsize=_FONT, color=ink("muted"))
     return Picture(name, title or f"A tree of {len(tree)} nodes, depth {tree.depth}", _in_words(tree, f), figure)
 
 
-def _edges(axes: Axes, tree: DraftTree, x: FloatArray, y: FloatArray, *, bend: float) -> None:
+# Drawn on the figure itself: axes of their own would take most of the time.
+def _edges(figure: Figure, tree: DraftTree, at: FloatArray, *, bend: float) -> None:
     from matplotlib.collections import LineCollection
 
-    parents = tree.parents[1:]
-    corner = np.stack([x[parents] + bend, y[1:]], axis=1)
-    lines = np.stack([np.stack([x[parents], y[parents]], axis=1), corner, np.stack([x[1:], y[1:]], axis=1)], axis=1)
-    axes.add_collection(LineCollection(list(lines), colors=ink("line"), linewidths=1.2, zorder=1))
+    start, end = at[tree.parents[1:]], at[1:]
+    corner = np.stack([start[:, 0] + bend, end[:, 1]], axis=1)
+    lines = list(np.stack([start, corner, end], axis=1) / 72)
+    colour = ink("line")
+    figure.add_artist(LineCollection(lines, colors=colour, linewidths=1.2, transform=figure.dpi_scale_trans, zorder=1))
+
+
+def _circles(figure: Figure, at: FloatArray, shade: FloatArray) -> None:
+    """What is seldom accepted is pale."""
+    from matplotlib.collections import PathCollection
+    from matplotlib.path import Path
+    from matplotlib.transforms import IdentityTransform
+
+    fills = (([ink("page")] * len(at), 1.0), ([ink("plan")] * len(at), shade.tolist()))
+    for order, (colours, alpha) in enumerate(fills):
+        edge = "none" if order == 0 else ink("plan")
+        circles = PathCollection(
+            [Path.unit_circle()], [_NODE], facecolors=colours, edgecolors="none", offsets=at / 72, zorder=2 + order
+        )
+        circles.set(alpha=alpha, transform=IdentityTransform(), offset_transform=figure.dpi_scale_trans)
+        figure.add_artist(circles)
+        if edge != "none":
+            ring = PathCollection(
+                [Path.unit_circle()],
+                [_NODE],
+                facecolors="none",
+                edgecolors=edge,
+                linewidths=0.9,
+                offsets=at / 72,
+                zorder=5,
+            )
+            ring.set(transform=IdentityTransform(), offset_transform=figure.dpi_scale_trans)
+            figure.add_artist(ring)
 
 
 def _rows(tree: DraftTree) -> FloatArray:

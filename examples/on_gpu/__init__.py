@@ -1,0 +1,1 @@
+"""The parts of `examples/profile_gpu.py`."""
