@@ -16,7 +16,8 @@ import torch
 
 from treeopt.kernels.chip import CHIPS
 from treeopt.kernels.config import HeadShape, attention_config
-from treeopt.kernels.schedule import entries_of, schedule_reference, slicing
+from treeopt.kernels.pieces import entries_of, schedule_reference
+from treeopt.kernels.slicing import slicing
 from treeopt.kernels.trees import NodeTrees
 
 PROCESSORS, DIM = 132, 128

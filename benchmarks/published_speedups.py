@@ -19,6 +19,7 @@ import numpy as np
 from measured_data import data_folder
 from scipy.optimize import least_squares
 
+from treeopt.acceptance.dynamic_tree import dynamic_tree_widths
 from treeopt.arrays import FloatArray
 from treeopt.cost import (
     EngineSteps,
@@ -31,7 +32,6 @@ from treeopt.cost import (
     parse_drafter,
 )
 from treeopt.cost.served.published import ERRORS, ConstantsFrom
-from treeopt.cost.served.step import drafted_widths
 from treeopt.files.shipped import locate
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "price-error.md"
@@ -219,7 +219,7 @@ def step_of(hardware: str, model: str, drafter: str, tp: int) -> ModelStep:
 def kernels_ms(run: Run) -> tuple[float, float]:
     """Plain and speculative step by their kernels, in ms."""
     step = step_of(run.hardware, run.model, run.drafter, run.tp)
-    widths = np.array(drafted_widths(run.depth, run.topk))
+    widths = dynamic_tree_widths(run.depth, run.topk, levels=run.depth)
     plain = step.step_time_s(run.batch, 1, 0, np.zeros(1, dtype=np.int64), run.context)
     return 1e3 * float(plain), 1e3 * float(step.step_time_s(run.batch, run.nodes, run.depth, widths, run.context))
 

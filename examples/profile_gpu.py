@@ -139,9 +139,9 @@ def main(
 
 def constants() -> dict[str, Any]:
     """What the tables have of what is swept."""
-    from treeopt.kernels import config, schedule
+    from treeopt.kernels import config, slicing
 
-    found: dict[str, Any] = {name: getattr(schedule, name) for name in SWEPT}
+    found: dict[str, Any] = {name: getattr(slicing, name) for name in SWEPT}
     for line in config.TABLE[config.HeadShape(128, 128), 2]:
         sizes = (line.block_m, line.block_n, line.num_warps, line.buffers, line.programs, line.tail_n)
         found[tile_name(line.block_m)] = ", ".join(map(str, sizes))

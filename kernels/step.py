@@ -9,7 +9,9 @@ from typing import Any, Final, NamedTuple
 from treeopt.kernels.cache import Cache, SharedPrefixes, flat
 from treeopt.kernels.chip import chip_of
 from treeopt.kernels.config import AttentionConfig, HeadShape, attention_config
-from treeopt.kernels.schedule import Slicing, WorkList, schedule, slicing
+from treeopt.kernels.pieces import WorkList
+from treeopt.kernels.schedule import schedule
+from treeopt.kernels.slicing import Slicing, slicing
 from treeopt.kernels.tensors import Impl, Taken, Tensor, check_tensor, choose, jitted, on_device, torch, wrong
 from treeopt.kernels.trees import NodeTrees
 

@@ -278,7 +278,22 @@ class DynamicTrees:
         return None
 
 
-DraftFamily = Chains | StaticTrees | UniformTrees | DynamicTrees
+@dataclass(frozen=True, kw_only=True)
+class MeasuredDrafts:
+    """Drafts whose steps were measured, whole, and no others; or nothing."""
+
+    drafts: tuple[Draft, ...]
+
+    per_batch = True
+    may_be_off = True
+    words = "only what was measured"
+
+    def refusal(self, draft: Draft) -> str | None:
+        """Why a draft is not in the family, or None."""
+        return None if draft == OFF or draft in self.drafts else f"{in_words(draft)} was not measured"
+
+
+DraftFamily = Chains | StaticTrees | UniformTrees | DynamicTrees | MeasuredDrafts
 
 ANY_TREE: Final = StaticTrees(rank_gaps=True)
 

@@ -50,7 +50,7 @@ def page_verdicts(result: dict[str, Any]) -> Iterator[tuple[str, bool | None]]:
             yield f"{text}, {found * 1e6:.1f} us measured", found <= said * (1 + _MODELLED)
     best = best_constants(result["sweep"])
     for name, usual in result["constants"].items():
-        where = "schedule.py" if name in SWEPT else "config.py"
+        where = "slicing.py" if name in SWEPT else "config.py"
         if name in best:
             yield f"{where}, {name} = {usual}: {best[name]} took least time", best[name] == usual
         else:

@@ -33,11 +33,11 @@ def tile_name(rows: int) -> str:
 
 def settings(kind: str, key: Any) -> Iterator[Setting]:
     """Every constant with every value, and tiles of 128 x 128 heads in place of the table's of as many rows."""
-    from treeopt.kernels import config, schedule
+    from treeopt.kernels import config, slicing
 
     for name, values in list(SWEPT.items())[: None if kind == "cuda" else 1]:
         for value in values:
-            yield Setting(name, value, partial(setattr, schedule, name, value), SWEPT_ON[kind])
+            yield Setting(name, value, partial(setattr, slicing, name, value), SWEPT_ON[kind])
     if kind != "cuda" or key != (config.HeadShape(128, 128), 2):
         return
     lines = config.TABLE[key]
@@ -60,11 +60,11 @@ def made(tile: tuple[int, ...]) -> Any:
 
 def sweep(bench: Any, deadline_s: float) -> Iterator[dict[str, Any]]:
     """The kernel under every setting; on a processor plain torch, which has neither pieces nor tiles, under one."""
-    from treeopt.kernels import config, schedule
+    from treeopt.kernels import config, slicing
 
     (_, run), shape = own(bench.device.kind), bench.shapes.grouped[0]
     key = (config.HeadShape(shape.head_dim, shape.head_dim), int(bench.questions.dtype.bytes_per_value))
-    usual, lines = {name: getattr(schedule, name) for name in SWEPT}, config.TABLE.get(key)
+    usual, lines = {name: getattr(slicing, name) for name in SWEPT}, config.TABLE.get(key)
     for constant, value, apply, cases in settings(bench.device.kind, key):
         for case in cases:
             apply()
@@ -72,7 +72,7 @@ def sweep(bench: Any, deadline_s: float) -> Iterator[dict[str, Any]]:
                 row = timed(bench, case, f"{constant} = {value}", run, deadline_s)
             finally:
                 for name, was in usual.items():
-                    setattr(schedule, name, was)
+                    setattr(slicing, name, was)
                 if lines is not None:
                     config.TABLE[key] = lines
             yield row | {"constant": constant, "value": value}
@@ -107,10 +107,10 @@ def patch(best: dict[str, Any], chip: str, bytes_per_clock: int | None, *, root:
     `bytes_per_clock` is what a copy moved per clock, for the chip of this name.
     """
     constants = {f"{name}: Final": repr(value) for name, value in best.items() if name in SWEPT}
-    edits: dict[str, Edits] = {f"kernels/{name}.py": {} for name in ("schedule", "config", "chip")}
-    for node in ast.walk(ast.parse((root / "kernels/schedule.py").read_text())):
+    edits: dict[str, Edits] = {f"kernels/{name}.py": {} for name in ("slicing", "config", "chip")}
+    for node in ast.walk(ast.parse((root / "kernels/slicing.py").read_text())):
         if isinstance(node, ast.AnnAssign) and f"{ast.unparse(node.target)}: Final" in constants and node.value:
-            edits["kernels/schedule.py"][_span(node.value)] = constants[f"{ast.unparse(node.target)}: Final"]
+            edits["kernels/slicing.py"][_span(node.value)] = constants[f"{ast.unparse(node.target)}: Final"]
     for node in ast.walk(ast.parse((root / "kernels/config.py").read_text())):
         if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "TABLE" and isinstance(node.value, ast.Dict):
             edits["kernels/config.py"] |= dict(_tile_edits(node.value, best))

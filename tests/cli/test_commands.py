@@ -88,7 +88,7 @@ def test_wrong_options_say_what_is_wrong(run: Run, wrong: Wrong, args: list[str]
     [
         ("format: [\nname: x", ["ranks.yaml:3: not valid YAML"]),
         ("", ["the file is empty"]),
-        ("name: x", ["ranks.yaml:1", "'format' is missing"]),
+        ("name: x", ["ranks.yaml:1: this is not a rank profile", "`format: treeopt.ranks/1`"]),
         ("format: treeopt.ranks/9\n", ["this is 'treeopt.ranks/9'"]),
         ("F\nprobabilities: [[0.7, 0.15],\n [1.3, 0.1]]", ["ranks.yaml:5:", "1.3 at depth 2, rank 0"]),
         ("F\nprobabilities: [[0.7, 0.45]]", ["ranks.yaml:4:", "sum to 1.15"]),
@@ -220,7 +220,7 @@ def test_every_command_says_the_same_of_drafters(run: Run, command: str) -> None
     assert DRAFTERS in said
     known: tuple[str, ...] = ("eagle", "eagle3", "medusa", "mtp", "ngram")
     model = load_model(locate("models", "llama-3.1-8b").path)
-    for text in (*known, "eagle3:config.json", "model:llama-3.1-8b"):
+    for text in (*DRAFTERS.partition(", model:")[0].split(", "), "model:llama-3.1-8b", "pard:llama-3.1-8b"):
         assert parse_drafter(text, load_model=lambda _: model).kind == text.partition(":")[0]
 
 

@@ -25,7 +25,7 @@ from treeopt.kernels import _attention_triton, _compaction_triton, _step_triton
 from treeopt.kernels.chip import CHIPS, Chip
 from treeopt.kernels.compaction import BLOCK_BYTES, COMPACTION_WARPS, ROWS_AT_ONCE
 from treeopt.kernels.config import TABLE, AttentionConfig, HeadShape, attention_lines, shared_bytes, split_dim
-from treeopt.kernels.schedule import MERGE_PIECES, merge_rows
+from treeopt.kernels.slicing import MERGE_PIECES, merge_rows
 from treeopt.kernels.step import NODES_AT_ONCE
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"

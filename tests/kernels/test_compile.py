@@ -38,8 +38,11 @@ def compiled(group: str) -> list[dict[str, Any]]:
 
 
 def assert_fits(row: dict[str, Any]) -> None:
-    # Where three programs share a multiprocessor, the masked steps that lead into a window take a few registers more.
-    assert row["spills"] <= 8 * ("window" in row["name"]), row
+    # Where three programs share a multiprocessor, the masked steps that lead into a window take a few registers more. A
+    # product by three TF32 ones holds 16 queries of 256 dimensions twice, which is all registers that a thread has; no
+    # engine caches in float32.
+    few = "window" in row["name"] or "256/256 fp32" in row["name"]
+    assert row["spills"] <= 8 * few, row
     assert row["stack"] == 0 or row["spills"], row
     assert row["shared"] <= row["shared_limit"], row
     assert row["programs"] >= 1, row

@@ -19,7 +19,9 @@ from attention_cases import chain  # noqa: E402
 from treeopt.kernels.cache import SharedPrefixes  # noqa: E402
 from treeopt.kernels.chip import CHIPS, Chip  # noqa: E402
 from treeopt.kernels.config import HeadShape, attention_config  # noqa: E402
-from treeopt.kernels.schedule import Slicing, WorkList, entries_of, schedule, schedule_reference, slicing  # noqa: E402
+from treeopt.kernels.pieces import WorkList, entries_of, schedule_reference  # noqa: E402
+from treeopt.kernels.schedule import schedule  # noqa: E402
+from treeopt.kernels.slicing import Slicing, slicing  # noqa: E402
 from treeopt.kernels.trees import NodeTrees  # noqa: E402
 
 I32 = torch.int32

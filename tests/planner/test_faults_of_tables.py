@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from shared import SHARED, needs_shared
 
 import treeopt
+from treeopt.cost.tables.loading import load_cost_table, survival_of
+from treeopt.draft_family import DynamicTree
 from treeopt.errors import InputError
 from treeopt.plan.plan import Plan
 from treeopt.solve.bucket import Verdict
@@ -75,6 +77,53 @@ def test_a_table_without_acceptance_takes_no_ranks_of_another_drafter(tmp_path: 
     with pytest.raises(InputError, match=r"steps\.csv has step times without acceptance"):
         treeopt.search(1, cost=str(table))
     assert treeopt.search(1, cost=str(table), ranks="example").sources.ranks.name == "example"
+
+
+@needs_shared
+def test_step_times_alone_say_what_a_draft_must_yield(tmp_path: Path) -> None:
+    """Steps of 23.09 ms plain and 32.17 ms with 4 drafts: 1.39; with acceptance of the same run the best K is 4."""
+    with pytest.raises(InputError, match=r"at batch 1 K = 1 from 1\.08, .* 4 from 1\.39, .* tokens per step on pays"):
+        treeopt.search(1, cost=str(FAULTS / "mlxcel_block_sweep.csv"))
+    lengths = load_cost_table(FAULTS / "mlxcel_tok_s.csv").lengths
+    ranks = tmp_path / "r.yaml"
+    survival = survival_of(lengths).tolist()
+    ranks.write_text(f"format: treeopt.ranks/1\nname: r\nevidence: position\nprobabilities: {survival}\n")
+    (bucket,) = plan_of_table([1], FAULTS / "mlxcel_block_sweep.csv", ranks).buckets
+    assert bucket.num_speculative_tokens == 4
+
+
+@needs_shared
+def test_a_tree_beside_plain_steps_is_answered_where_it_was_measured() -> None:
+    """SGLang's own columns: a tree of (4, 4, 16) at 0.85, 0.94 and 1.06 times plain decoding, and no chain."""
+    plan = plan_of_table([1, 4, 64], FAULTS / "angelslim163_pasted_columns.csv")
+    assert [plan.bucket_for(batch).speculate for batch in (1, 4, 64)] == [False, False, True]
+    bucket = plan.bucket_for(64)
+    assert bucket.dynamic == DynamicTree(4, 4, 16)
+    assert bucket.tokens_per_s.value == pytest.approx(1307.95, rel=2e-3)
+    assert bucket.speedup is not None
+    assert bucket.speedup.value == pytest.approx(1307.95 / 1237.84, rel=2e-3)
+    assert bucket.acceptance_length.value == pytest.approx(2.55, abs=0.01)
+
+
+@settings(max_examples=15)
+@given(
+    st.lists(st.integers(50, 150), min_size=3, max_size=3, unique=True),
+    st.lists(st.floats(0.5, 2.0).filter(lambda x: abs(x - 1) > 0.05), min_size=3, max_size=3),
+    st.floats(1.5, 3.5),
+)
+def test_plain_or_the_measured_tree_is_what_was_faster(
+    tmp_path_factory: pytest.TempPathFactory, plain: list[int], gains: list[float], length: float
+) -> None:
+    file = tmp_path_factory.mktemp("table") / "t.csv"
+    rates = [batch * each for batch, each in zip((1, 8, 64), plain, strict=True)]
+    rows = [f"{b},0,0,0,{rate},1.0" for b, rate in zip((1, 8, 64), rates, strict=True)]
+    rows += [f"{b},3,2,6,{g * r},{length}" for b, g, r in zip((1, 8, 64), gains, rates, strict=True)]
+    file.write_text("batch_size,steps,topk,num_draft_tokens,throughput,accept_length\n" + "\n".join(rows) + "\n")
+    for batch, gain, rate in zip((1, 8, 64), gains, rates, strict=True):
+        (bucket,) = plan_of_table([batch], file).buckets
+        assert bucket.speculate == (gain > 1.0)
+        assert bucket.tokens_per_s.value == pytest.approx(rate * max(gain, 1.0), rel=1e-3)
+        assert bucket.dynamic == (DynamicTree(3, 2, 6) if gain > 1.0 else None)
 
 
 @given(

@@ -114,16 +114,16 @@ def test_what_measured_best_is_a_patch_that_applies(tmp_path: Path) -> None:
     best = {"MIN_PIECE": 256, "EFFICIENCY": 0.46, "tile of 64 rows": "64, 64, 4, 3, 1, 32"}
     best["tile of 128 rows"] = "128, 64, 8, 2, 1, 16"
     (tmp_path / "kernels").mkdir()
-    for name in ("schedule.py", "config.py", "chip.py"):
+    for name in ("slicing.py", "config.py", "chip.py"):
         (tmp_path / "kernels" / name).write_text((root / "kernels" / name).read_text())
     text = sweep.patch(best, "sm_90", 2400, root=tmp_path)
     done = subprocess.run(["patch", "-p1"], input=text, text=True, cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == 0, done.stdout
     changed = {}
-    for name in ("schedule.py", "config.py", "chip.py"):
+    for name in ("slicing.py", "config.py", "chip.py"):
         before, after = ((folder / "kernels" / name).read_text().splitlines() for folder in (root, tmp_path))
         changed[name] = [new.strip() for old, new in zip(before, after, strict=True) if old != new]
-    assert [line.partition("  #")[0] for line in changed["schedule.py"]] == ["MIN_PIECE: Final = 256"]
+    assert [line.partition("  #")[0] for line in changed["slicing.py"]] == ["MIN_PIECE: Final = 256"]
     assert changed["config.py"] == ["_config(64, 64, 4, 3, 1),", "_config(128, 64, 8, 2, 1, tail=16),"]
     assert changed["chip.py"] == ["dram_bytes_per_clock=2400,"]
     assert sweep.patch({"MIN_PIECE": 128}, "sm_90", None) == ""
@@ -168,5 +168,5 @@ def test_a_verdict_for_every_line_of_the_page() -> None:
     assert len(launches) == len(cases.modelled()) == 18
     assert [holds for text, holds in launches.items() if first + ":" in text] == [False]  # a second
     assert sum(holds is None for holds in launches.values()) == 17
-    assert found["schedule.py, MIN_PIECE = 128: 256 took least time"] is False
+    assert found["slicing.py, MIN_PIECE = 128: 256 took least time"] is False
     assert found["config.py, tile of 64 rows = 64, 64, 4, 2, 2, 32: not swept"] is None

@@ -9,6 +9,7 @@ import numpy as np
 
 from treeopt.arrays import FloatArray, IntArray, distinct
 from treeopt.cost.step_cost import IntLike, StepCost
+from treeopt.draft_family import DynamicTree, in_words
 from treeopt.errors import InputError
 
 _FAR: Final = 1 << 32  # beyond any K
@@ -64,23 +65,28 @@ class TableStep:
     def measures_plain(self, batch: int) -> bool:
         """Whether a plain step at this batch size, or at the nearest of the table, was measured."""
         # By tokens alone plain steps are steps that draft.
-        return isinstance(self.table, ChainTable) and self._knows_plain(batch)
+        return isinstance(self.table, ChainTable | TreeTable) and self._knows_plain(batch)
 
     def was_timed(self, batch: int, nodes: int, depth: int) -> bool:
         """Whether a step of just these sizes was measured, rather than lies between measured ones."""
+        if isinstance(self.table, TreeTable):
+            return batch in self.table.batches and self._knows(batch, nodes, depth)
         return isinstance(self.table, ChainTable) and nodes == depth + 1 and (batch, depth) in self.table.timed
 
     def _reaches(self, batch: int) -> bool:
-        if isinstance(self.table, ChainTable):
+        if isinstance(self.table, ChainTable | TreeTable):
             return self.table.batches[0] <= batch <= self.table.batches[-1]
-        return not bool(np.isnan(self.table.seconds(np.array(batch), np.array(1), np.array(0))))
+        return self._knows(batch, 1, 0)
 
     def _knows_plain(self, batch: int) -> bool:
         at, one = np.array(batch), np.array(1)
         if self.carried_by is not None:
             at, nodes = self.table.anchor(at, one)
             return not isinstance(self.table, ChainTable) or int(nodes) == 1
-        return not bool(np.isnan(self.table.seconds(at, one, one - 1)))
+        return self._knows(batch, 1, 0)
+
+    def _knows(self, batch: int, nodes: int, depth: int) -> bool:
+        return not bool(np.isnan(self.table.seconds(np.array(batch), np.array(nodes), np.array(depth))))
 
     def step_time_s(
         self, batch: IntLike, nodes: IntLike, depth: IntLike, widths: IntArray, context: IntLike
@@ -111,7 +117,7 @@ class TableStep:
             beyond = "what lies beyond it is never chosen"
         if batch * nodes > self.table.max_tokens:
             notes.append(f"{self.name} has {self.table.reach()}: {beyond}")
-        if not isinstance(self.table, ChainTable):
+        if not isinstance(self.table, ChainTable | TreeTable):
             notes.append(
                 f"{self.name} has times by tokens alone, whatever drafted them: plain decoding counts as a step that "
                 "drafts, so take sizes from it and no speedup"
@@ -202,6 +208,43 @@ class ChainTable:
         """What it covers, in words."""
         known = np.flatnonzero((~np.isnan(self.step_s)).any(axis=0))
         return f"batch {self.batches[0]} to {self.batches[-1]}, chains of K = {known[0]} to {known[-1]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeTable:
+    """Seconds of one tree and of plain decoding by batch size: `[batches]`, linear between those that were measured.
+
+    NaN where one was not measured. The tree is known by its nodes and depth; no other has a time.
+    """
+
+    batches: tuple[int, ...]
+    plain_s: FloatArray
+    tree: DynamicTree
+    tree_s: FloatArray
+
+    def seconds(self, batch: IntArray, nodes: IntArray, depth: IntArray) -> FloatArray:
+        """`[...]` seconds; NaN for other trees and beyond the table."""
+        found = np.full(np.broadcast_shapes(np.shape(batch), np.shape(nodes), np.shape(depth)), np.nan)
+        shapes = ((1, 0, self.plain_s), (self.tree.num_draft_tokens, self.tree.num_steps, self.tree_s))
+        for N, D, known in shapes:
+            there = ~np.isnan(known)
+            at = _interpolated(batch, tuple(np.array(self.batches)[there].tolist()), tuple(known[there].tolist()))
+            found = np.where((nodes == N) & (depth == D), at, found)
+        return found
+
+    def anchor(self, batch: IntArray, nodes: IntArray) -> Anchor:
+        """The plain step at a batch size within the table's."""
+        near = np.clip(batch, self.batches[0], self.batches[-1])
+        return Anchor(near, np.ones(np.broadcast_shapes(np.shape(near), np.shape(nodes)), dtype=np.int64))
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens per step that it has a time for."""
+        return int(np.array(self.batches)[~np.isnan(self.tree_s)].max()) * self.tree.num_draft_tokens
+
+    def reach(self) -> str:
+        """What it covers, in words."""
+        return f"batch {self.batches[0]} to {self.batches[-1]}, plain decoding and {in_words(self.tree)}"
 
 
 @dataclass(frozen=True, kw_only=True)

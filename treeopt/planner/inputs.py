@@ -27,7 +27,8 @@ from treeopt.cost.model_config import name_of
 from treeopt.cost.model_file import model_document, model_from
 from treeopt.cost.served.published import ConstantsFrom, PriceError, ServedConstants, served_constants
 from treeopt.cost.step_cost import StepCost
-from treeopt.cost.step_table import TableStep
+from treeopt.cost.step_table import TableStep, TreeTable
+from treeopt.draft_family import MeasuredDrafts
 from treeopt.errors import FileFormatError, InputError, UnknownNameError
 from treeopt.files.documents import Document
 from treeopt.files.shipped import locate
@@ -86,6 +87,12 @@ class Inputs:
         """The verification rule that was asked for, else that of the evidence; greedy where neither says."""
         measured = stated([part.profile for part in self.evidence.parts], "rule")
         return self.names.rule or next(iter(measured), GREEDY)
+
+    @property
+    def measured(self) -> MeasuredDrafts | None:
+        """All that may be drafted, where only a tree of the engine's own shape was measured."""
+        table = self.cost.table if isinstance(self.cost, TableStep) else None
+        return MeasuredDrafts(drafts=(table.tree,)) if isinstance(table, TreeTable) else None
 
     @property
     def price_error(self) -> PriceError | None:
@@ -248,7 +255,7 @@ def _priced(
     if no_price is not None:
         findings = (*findings, f"the model has no price ({no_price}): only what the table reaches is known")
     # Nobody's table is carried on by a model and a GPU that were not named.
-    carried = names.prices_steps and no_price is None
+    carried = names.prices_steps and no_price is None and not isinstance(table.table, TreeTable)
     return _Priced(table.step(carried_by=kernels if carried else None), source, findings)
 
 

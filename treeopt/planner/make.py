@@ -72,6 +72,8 @@ def make_plan(
     """
     question, inputs, of_start = started(question, inputs, target)
     evidence, judge, sources = inputs.evidence, None, inputs.sources
+    if inputs.measured is not None:
+        question = replace(question, family=inputs.measured)
     if held_out is not None:
         evidence, judge = evidence.split(held_out, seed)
     questions = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from treeopt.acceptance.loading import load_profile
 from treeopt.acceptance.profile import RankProfile, differs, stated
@@ -14,6 +14,10 @@ from treeopt.plan.sources import RanksPart, RanksSource
 
 if TYPE_CHECKING:
     from treeopt.cost.tables.loading import CostTable
+
+
+# So many draft lengths are named in a message.
+_NAMED: Final = 8
 
 
 def load_traffic(text: str, *, confidence: bool = False) -> tuple[Traffic, RanksSource]:
@@ -100,9 +104,20 @@ def traffic_of_table(table: CostTable, file: str) -> tuple[Traffic, RanksSource]
     profile = table.profile()
     if profile is None:
         raise InputError(
-            f"{table.name} has step times without acceptance", hint="give --ranks, or a column accept_len in the table"
+            f"{table.name} has step times without acceptance{_pays_from(table)}",
+            hint="give --ranks, or a column accept_len in the table",
         )
     return _evidence_of(profile, file)
+
+
+def _pays_from(table: CostTable) -> str:
+    """What a draft must yield to pay: all that step times alone can say."""
+    found = table.break_evens()
+    if found is None:
+        return ""
+    batch, lengths = found
+    listed = ", ".join(f"{K} from {length:.2f}" for K, length in list(lengths.items())[:_NAMED])
+    return f"; at batch {batch} K = {listed} tokens per step on pays"
 
 
 def file_of(located: Located) -> str | None:

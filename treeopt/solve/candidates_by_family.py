@@ -15,7 +15,7 @@ from treeopt.acceptance.dynamic_tree import (
     dynamic_tree_shape,
     dynamic_tree_widths,
 )
-from treeopt.acceptance.model import PathModel
+from treeopt.acceptance.model import PathModel, expected_tokens, path_probabilities
 from treeopt.arrays import IntArray
 from treeopt.draft_family import (
     Chains,
@@ -23,12 +23,14 @@ from treeopt.draft_family import (
     DraftFamily,
     DynamicTree,
     DynamicTrees,
+    MeasuredDrafts,
     StaticTrees,
     UniformTrees,
     has_leading_parents,
 )
 from treeopt.errors import SearchError
 from treeopt.solve.best_trees import BestTrees, allowed_ranks, best_trees
+from treeopt.solve.bucket import depth_of, nodes_of
 from treeopt.solve.candidates import (
     WIDTHS,
     Candidates,
@@ -40,6 +42,7 @@ from treeopt.solve.candidates import (
     tree_candidates,
 )
 from treeopt.solve.children_cap import capped_trees
+from treeopt.solve.price import widths_of
 from treeopt.solve.problem import Limits
 from treeopt.solve.uniform_trees import uniform_levels
 from treeopt.tree import DraftTree
@@ -61,6 +64,8 @@ def list_candidates(family: DraftFamily, ranks: PathModel, limits: Limits) -> Fa
     if isinstance(family, Chains):
         return FamilyCandidates(_chains(ranks, limits, depth))
     plain = _chains(ranks, _PLAIN_AND_NONE, depth)
+    if isinstance(family, MeasuredDrafts):
+        return FamilyCandidates(concatenate([plain, _measured(family, ranks, limits, depth)]))
     found = (
         _uniform(family, ranks, limits, depth) if isinstance(family, UniformTrees) else _dynamic(family, ranks, limits)
     )
@@ -236,6 +241,19 @@ def _dynamic(family: DynamicTrees, ranks: PathModel, limits: Limits) -> Candidat
         widths=dynamic_tree_widths(steps, topk, levels=max(ranks.depth, 1)),
         tokens=tokens,
         makers=tuple(_constant(_as_chain(t)) for t in found),
+    )
+
+
+def _measured(family: MeasuredDrafts, ranks: PathModel, limits: Limits, depth: int) -> Candidates:
+    """The drafts of a table within the caps, as the drafter's mean confidence shapes them."""
+    drafts = [draft for draft in family.drafts if nodes_of(draft) <= limits.max_nodes]
+    trees = [tree_of(draft, ranks) for draft in drafts]
+    return Candidates(
+        nodes=np.array([nodes_of(draft) for draft in drafts], dtype=np.int64),
+        depth=np.array([depth_of(draft) for draft in drafts], dtype=np.int64),
+        widths=np.array([widths_of(draft, depth) for draft in drafts], dtype=np.int64).reshape(-1, depth),
+        tokens=np.array([expected_tokens(path_probabilities(ranks, tree)) for tree in trees]),
+        makers=tuple(_constant(draft) for draft in drafts),
     )
 
 

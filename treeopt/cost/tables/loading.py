@@ -13,14 +13,15 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from treeopt.acceptance.position import PositionSurvival
+from treeopt.acceptance.position import MeanLength, PositionSurvival
 from treeopt.acceptance.profile import Conditions, RankProfile
 from treeopt.arrays import FloatArray, IntArray
 from treeopt.cost.served.reading import is_csv, steps_of
 from treeopt.cost.served.step import ServedStep, chain_cells, payoffs
 from treeopt.cost.step_cost import StepCost
-from treeopt.cost.step_table import ChainTable, StepTable, TableStep
+from treeopt.cost.step_table import ChainTable, StepTable, TableStep, TreeTable
 from treeopt.cost.tables.sglang import ADDITIVE_KEY, SAMPLES_KEY, read_additive_table, read_token_table
+from treeopt.cost.tables.trees import measured_tree
 from treeopt.cost.tables.vllm import STATS_KEY, read_vllm_table
 from treeopt.errors import InputError
 from treeopt.files.documents import parse_document, read_text
@@ -32,7 +33,8 @@ class CostTable:
     """A table, the hash of the bytes that it was read from, and what was found odd in it.
 
     `lengths` are the mean accepted lengths that it has, by K. `by_rate`: it has tokens/s alone, so its times are of
-    steps whose every draft is right, until `at_lengths` says what is accepted.
+    steps whose every draft is right, until `at_lengths` says what is accepted. `tree_length` is that of the one tree of
+    a `TreeTable`.
     """
 
     table: StepTable
@@ -41,6 +43,7 @@ class CostTable:
     findings: tuple[str, ...] = ()
     lengths: Mapping[int, float] = field(default_factory=dict)
     by_rate: bool = False
+    tree_length: float | None = None
 
     def step(self, *, carried_by: StepCost | None = None, context: int | None = None) -> TableStep:
         """The table as a cost of steps; see `TableStep`."""
@@ -62,15 +65,36 @@ class CostTable:
 
         Tokens/s alone stand for any: then every draft counts as right, and only ratios of tokens/s mean anything.
         """
+        if self.tree_length is not None and isinstance(self.table, TreeTable):
+            tree = self.table.tree
+            drafted = tree.num_draft_tokens - 1
+            return self._of(MeanLength(mean_accepted_length=self.tree_length, draft_tokens=drafted, tree=tree))
         if self.by_rate and isinstance(self.table, ChainTable):
             survival, note = np.ones(self.table.step_s.shape[1] - 1), _BY_RATE
         elif self.lengths:
             survival, note = survival_of(self.lengths), ""
         else:
             return None
+        return self._of(PositionSurvival(survival=survival), note)
+
+    def break_evens(self) -> tuple[int, dict[int, float]] | None:
+        """The smallest batch size with plain steps, and the tokens per step from which on chains of K pay there.
+
+        A step of 29.2 ms beside a plain one of 23.1 ms pays from 1.26 tokens on. None without chains beside plain
+        steps.
+        """
+        if not isinstance(self.table, ChainTable):
+            return None
+        for batch, row in zip(self.table.batches, self.table.step_s, strict=True):
+            known = [K for K in range(1, len(row)) if np.isfinite(row[K])]
+            if np.isfinite(row[0]) and known:
+                return batch, {K: float(row[K] / row[0]) for K in known}
+        return None
+
+    def _of(self, evidence: PositionSurvival | MeanLength, note: str = "") -> RankProfile:
         return RankProfile(
             name=self.name,
-            evidence=PositionSurvival(survival=survival),
+            evidence=evidence,
             conditions=Conditions(sampling="draft-starts"),
             sha256=self.sha256,
             note=note,
@@ -125,6 +149,7 @@ def load_cost_table(path: Path) -> CostTable:
         findings=found.findings,
         lengths=found.lengths,
         by_rate=found.by_rate,
+        tree_length=found.tree_length,
     )
 
 
@@ -133,6 +158,7 @@ class _Found(NamedTuple):
     findings: tuple[str, ...] = ()
     lengths: Mapping[int, float] = {}
     by_rate: bool = False
+    tree_length: float | None = None
 
 
 def _read(path: Path, text: str) -> _Found:
@@ -171,6 +197,8 @@ def _served(path: Path, text: str) -> _Found:
             found.rows[0].say("a tree's time says nothing of other trees, and there are no chains or plain steps"),
             hint="fit engine constants to it instead: `treeopt profile fit --steps`",
         )
+    if not any(row.depth for row in chains) and (own := measured_tree(found.rows)) is not None:
+        return _Found(own.table, (*findings, *own.findings), tree_length=own.length)
     if trees:
         findings.append(f"{trees} of {len(found.rows)} rows are of trees, which say nothing of other trees: left out")
     if trees and not any(row.depth for row in chains):
