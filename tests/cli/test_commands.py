@@ -218,7 +218,6 @@ def test_every_command_says_the_same_of_drafters(run: Run, command: str) -> None
     """And all of it is read."""
     said = " ".join(run(*command.split(), "--help").out.split())
     assert DRAFTERS in said
-    known: tuple[str, ...] = ("eagle", "eagle3", "medusa", "mtp", "ngram")
     model = load_model(locate("models", "llama-3.1-8b").path)
     for text in (*DRAFTERS.partition(", model:")[0].split(", "), "model:llama-3.1-8b", "pard:llama-3.1-8b"):
         assert parse_drafter(text, load_model=lambda _: model).kind == text.partition(":")[0]
