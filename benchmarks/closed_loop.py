@@ -108,8 +108,8 @@ def cell_row(cell: dict[str, Any]) -> str:
     times = f"{predicted['step_time_s'] * 1e3:.1f} | {interval(measured['step_time_s'], 1e3, 1)}"
     name = ", ".join(cell["ways"])
     return (
-        f"| {cell['batch']} | {name} | {cell['nodes']} | {cell['depth']} | {tokens} | {yes(cell['tokens_agree'])} | "
-        f"{times} | {off:+.1%} |"
+        f"| {cell['batch']} | {name} | {predicted['nodes']} | {predicted['depth']} | {tokens} | "
+        f"{yes(cell['tokens_agree'])} | {times} | {off:+.1%} |"
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
+from treeopt.cli.options import DRAFTERS
 from treeopt.cost import load_model, parse_drafter
 from treeopt.files.shipped import locate
 
@@ -85,7 +86,7 @@ def test_wrong_options_say_what_is_wrong(run: Run, wrong: Wrong, args: list[str]
     [
         ("format: [\nname: x", ["ranks.yaml:3: not valid YAML"]),
         ("", ["the file is empty"]),
-        ("name: x", ["ranks.yaml:1", "'format' is missing"]),
+        ("name: x", ["ranks.yaml:1: this is not a rank profile", "`format: treeopt.ranks/1`"]),
         ("format: treeopt.ranks/9\n", ["this is 'treeopt.ranks/9'"]),
         ("F\nprobabilities: [[0.7, 0.15],\n [1.3, 0.1]]", ["ranks.yaml:5:", "1.3 at depth 2, rank 0"]),
         ("F\nprobabilities: [[0.7, 0.45]]", ["ranks.yaml:4:", "sum to 1.15"]),
@@ -214,10 +215,9 @@ def test_errors_of_the_system_are_told_apart(
 def test_every_command_says_the_same_of_drafters(run: Run, command: str) -> None:
     """And all of it is read."""
     said = " ".join(run(*command.split(), "--help").out.split())
-    assert "eagle, eagle3[:CONFIG_JSON], medusa, mtp, ngram or model:NAME." in said
-    known: tuple[str, ...] = ("eagle", "eagle3", "medusa", "mtp", "ngram")
+    assert DRAFTERS in said
     model = load_model(locate("models", "llama-3.1-8b").path)
-    for text in (*known, "eagle3:config.json", "model:llama-3.1-8b"):
+    for text in (*DRAFTERS.partition(", model:")[0].split(", "), "model:llama-3.1-8b", "pard:llama-3.1-8b"):
         assert parse_drafter(text, load_model=lambda _: model).kind == text.partition(":")[0]
 
 

@@ -67,6 +67,15 @@ _MTP: dict[str, Any] = {
 }
 _MEDUSA = {"architectures": ["MedusaModel"], "model_type": "medusa", "num_heads": 4, "num_lookahead_tokens": 4}
 _ONE_LAYER = {"num_hidden_layers": 1}
+_BLOCK: dict[str, Any] = {
+    "model_type": "qwen3",
+    "num_hidden_layers": 1,
+    "num_target_layers": 2,
+    "block_size": 5,
+    "layer_types": ["full_attention"],
+    "dflash_config": {"mask_token_id": 3, "target_layer_ids": [0]},
+}
+_MARKOV = {"markov_rank": 8, "markov_head_type": "vanilla", "enable_confidence_head": True}
 CHECKPOINTS: dict[str, dict[str, Any]] = {
     "target": _LLAMA,
     "mtp-target": _LLAMA | _MTP,
@@ -74,6 +83,10 @@ CHECKPOINTS: dict[str, dict[str, Any]] = {
     "eagle": _LLAMA | _ONE_LAYER | {"architectures": ["EagleLlamaForCausalLM"]},
     "eagle3": _LLAMA | _ONE_LAYER | {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 256},
     "medusa": _LLAMA | _ONE_LAYER | _MEDUSA,
+    "peagle": _LLAMA | {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 256, "ptd_token_id": 3},
+    "pard": _LLAMA | {"pard_token": 3},
+    "dflash": _LLAMA | _BLOCK | {"architectures": ["DFlashDraftModel"]},
+    "dspark": _LLAMA | _BLOCK | _MARKOV | {"architectures": ["Qwen3DSparkModel"]},
 }
 DRAFTERS: dict[str, dict[str, Any]] = {
     "ngram": {"prompt_lookup_min": 1, "prompt_lookup_max": 3},
@@ -83,6 +96,10 @@ DRAFTERS: dict[str, dict[str, Any]] = {
     "medusa": {},
     "mtp": {},
     "suffix": {},
+    "peagle": {"method": "eagle3", "parallel_drafting": True},
+    "pard": {"method": "draft_model", "parallel_drafting": True},
+    "dflash": {},
+    "dspark": {},
 }
 
 
@@ -110,7 +127,7 @@ _DEVICES = ((False, None), (True, None), (True, "1"))
 
 
 def _outcome(folder: Path, drafter: str, setting: str, *, gpu: bool, v2: str | None) -> str:
-    """v1 or v2: it would start, on that runner; dropped: it starts without the setting; refused; untold."""
+    """v1 or v2: it would start, on that runner; dropped: it starts without the setting; refused; documentation only."""
     _pretend(gpu=gpu)
     os.environ.pop("VLLM_USE_V2_MODEL_RUNNER", None)
     if v2 is not None:
@@ -133,8 +150,8 @@ def _outcome(folder: Path, drafter: str, setting: str, *, gpu: bool, v2: str | N
         kept = _kept(made.speculative_config, setting)
     except (ValueError, TypeError, NotImplementedError, RuntimeError, AssertionError) as error:
         # What this environment or the small checkpoint lacks, not what the release says of the drafter.
-        untold = ("failed to be inspected", "Transformers does not", "are not supported for now")
-        return "untold" if any(words in str(error) for words in untold) else "refused"
+        unable = ("failed to be inspected", "Transformers does not", "are not supported for now")
+        return "documentation only" if any(words in str(error) for words in unable) else "refused"
     if not kept:
         return "dropped"
     return "v2" if getattr(made, "use_v2_model_runner", v2 == "1") else "v1"

@@ -49,11 +49,14 @@ def test_vllm_takes_a_length_per_batch_range(drafter: str, method: str, more: di
     assert any("V2 only" in note for note in notes) == (drafter == "dflash2")
 
 
-def test_dspark_verifies_adaptively_and_takes_no_schedule() -> None:
+def test_dspark_verifies_adaptively_on_a_gpu_alone() -> None:
     assert of_vllm(CHAIN, drafter="dspark", draft_model="D")["method"] == "dspark"
+    assert "num_speculative_tokens_per_batch_size" in of_vllm(INTENT, drafter="dspark")
     assert any("enable_adaptive_verification" in n for n in exported(CHAIN, "vllm", drafter="dspark").notes)
-    with pytest.raises(InputError):
-        exported(INTENT, "vllm", drafter="dspark")
+    launch = exported(INTENT, "vllm==0.26.0", drafter="dspark").written.launch
+    assert launch.startswith("VLLM_USE_V2_MODEL_RUNNER=1 ")
+    with pytest.raises(InputError, match="needs a GPU"):
+        exported(CHAIN, "vllm", drafter="dspark", device="cpu")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from treeopt.errors import FileFormatError
 from treeopt.files import npz
 from treeopt.files.npz import read_npz
 from treeopt.tree import DraftTree
-from treeopt.verify.dump import StepDump, load_dump
+from treeopt.verify.dump import StepDump
+from treeopt.verify.dump_reading import load_dump
 
 LOCAL, CENTRAL = b"PK\x03\x04", b"PK\x01\x02"
 MAGIC = b"\x93NUMPY\x01\x00"

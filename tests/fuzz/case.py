@@ -239,7 +239,7 @@ def _named(words: list[str], text: str) -> bool:
     values = {v.lower() for word in words[1:] for v in re.split(r"[=,:/]", word)}
     values |= {v.removesuffix(Path(v).suffix) for v in values}
     options = {word.strip("-").partition("-")[0][:5] for word in words if word.startswith("--")}
-    given = {v for v in values if len(v) > 2 or f"'{v}'" in text}
+    given = {v for v in values if len(v) > 2 or f"'{v}'" in text or f" {v}:" in text}
     engines = {engine.title.lower() for engine in ENGINES} if "--engine" in words else set()
     of_plan = {"the plan"} if words[0] in ("compare", "explain", "replay", "check", "export", "show") else set()
     known = given | options | engines | of_plan | _NAMES

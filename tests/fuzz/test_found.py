@@ -11,6 +11,7 @@ import pytest
 from golden.running import INPUTS
 
 from treeopt.acceptance.loading import load_profile
+from treeopt.cost.fit.profile import FitRequest, fit_profile
 from treeopt.cost.tables.loading import load_cost_table
 from treeopt.engines.importing import import_file, load_drafts
 from treeopt.errors import FileFormatError, InputError, SearchError, TreeError
@@ -20,8 +21,18 @@ from treeopt.plan.reading import load_plan
 from treeopt.planner.explain import explain
 from treeopt.planner.inputs import inputs_of
 from treeopt.planner.search import search
+from treeopt.solve.problem import Problem
 from treeopt.tree import DraftTree
 
+FIT = {
+    "name": "x",
+    "processors": None,
+    "numbers": "x",
+    "licence": "x",
+    "date": "2026-01-02",
+    "command": "",
+    "engine": None,
+}
 STEPS = "batch,k,step_ms\n1,3,9.0\n4,0,8.0\n4,3,10.0\n"
 
 
@@ -106,3 +117,23 @@ def test_a_profile_whose_trace_is_gone_says_which_profile(tmp_path: Path) -> Non
     path.write_text("format: treeopt.ranks/1\nname: x\ntrace: gone.npz\n")
     with pytest.raises(FileFormatError, match=r"of-trace\.yaml:3: trace: .*gone\.npz: no such file"):
         load_profile(path)
+
+
+@pytest.mark.parametrize(("old", "new"), [("10.6695253", "1e-308"), (",1,1024,", ",1,1e308,")])
+def test_a_timing_row_that_no_kernel_has_is_named(old: str, new: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text((INPUTS / "attention.csv").read_text().replace(old, new, 1))
+    with pytest.raises(FileFormatError, match=r"rows\.csv:\d+: the \w+ is not a positive number"):
+        fit_profile([INPUTS / "gemm.csv", path], [], FitRequest.of_gpu(None, "h100-sxm", None, None, **FIT))
+
+
+def test_a_column_without_its_name_is_missed_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text((INPUTS / "attention.csv").read_text().replace(",batch_size,", ",,", 1))
+    with pytest.raises(FileFormatError, match=r"rows\.csv: it has no column batch_size"):
+        fit_profile([INPUTS / "gemm.csv", path], [], FitRequest.of_gpu(None, "h100-sxm", None, None, **FIT))
+
+
+def test_a_budget_without_end_is_no_budget() -> None:
+    with pytest.raises(InputError, match="budget inf"):
+        Problem(batches=(1,), budget_tokens=float("inf"))

@@ -14,7 +14,8 @@ from treeopt.draft_family import DynamicTree
 from treeopt.errors import FileFormatError, InputError
 from treeopt.tree import DraftTree
 from treeopt.verify.diagnose import Unchecked, checkable, diagnose, remarks, unchecked
-from treeopt.verify.dump import StepDump, load_dump
+from treeopt.verify.dump import StepDump
+from treeopt.verify.dump_reading import load_dump
 
 # Nodes: 0 root, 1 (0), 2 (1), 3 (0,0), 4 (1,0), 5 (1,1), 6 (1,1,0); the accepted path is 0, 2, 5, 6.
 TREE = DraftTree(((0,), (1,), (0, 0), (1, 0), (1, 1), (1, 1, 0)))

@@ -44,7 +44,7 @@ class DynamicTreeCaps:
         if min(self.num_steps, self.topk) < 1 or self.num_draft_tokens < 2:
             numbers = f"{self.num_steps} steps, topk {self.topk}, {self.num_draft_tokens} nodes"
             raise SearchError(
-                f"limits of {numbers} leave no dynamic tree", hint="give 1 step, 1 guess and 2 nodes at least"
+                f"limits of {numbers} leave no dynamic tree", hint="give 1 step, 1 guess and --max-nodes 2 at least"
             )
 
     def within(self, *, depth: int, ranks: int) -> DynamicTreeCaps:

@@ -88,8 +88,7 @@ class BenchCell:
     """One way at one batch size; predictions are made at the context that the run had."""
 
     WRITTEN: ClassVar[tuple[str, ...]] = (
-        *("batch", "context", "ways", "nodes", "depth", "paths", "predicted", "measured"),
-        *("tokens_agree", "log_residual"),
+        *("batch", "context", "ways", "predicted", "measured", "tokens_agree", "log_residual"),
     )
 
     batch: int
@@ -103,21 +102,6 @@ class BenchCell:
     def ways(self) -> tuple[str, ...]:
         """The names that the tree goes by."""
         return self.way.names
-
-    @property
-    def nodes(self) -> int:
-        """N, the root included."""
-        return len(self.tree)
-
-    @property
-    def depth(self) -> int:
-        """D, the longest path."""
-        return self.tree.depth
-
-    @property
-    def paths(self) -> DraftTree:
-        """The rank paths, the root left out."""
-        return self.tree
 
     @property
     def tree(self) -> DraftTree:

@@ -11,6 +11,7 @@ from treeopt.cli.command import CliOption
 from treeopt.cli.options import Context, Drafter, Dtype, Hardware, Model, Tp, parse_batches, refuse_given
 from treeopt.planner.names import Names
 from treeopt.solve.problem import DEFAULT_CONTEXT
+from treeopt.tree import MAX_DEPTH
 
 if TYPE_CHECKING:
     from treeopt.cost import StepCost
@@ -51,6 +52,8 @@ def table(
 
     sizes = parse_batches(batches)
     chains = parse_batches(draft_tokens, what="draft length K", option="--draft-tokens")
+    if chains[-1] > MAX_DEPTH:
+        raise InputError(f"--draft-tokens {chains[-1]}", hint=f"no drafter drafts more than {MAX_DEPTH}")
     if not sizes[0]:
         raise InputError("a batch of 0 requests", hint="batch sizes are 1 or more")
     acceptance = load_profile(locate("ranks", ranks).path).model() if ranks else None

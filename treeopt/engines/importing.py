@@ -20,7 +20,7 @@ from treeopt.engines.format import Engine, Format, Found
 from treeopt.engines.registry import ENGINES, EngineAt
 from treeopt.engines.schedule import FORMAT, DraftSchedule, parse_schedule
 from treeopt.engines.source import EngineFile, read_source
-from treeopt.errors import FileFormatError, InputError, TreeError
+from treeopt.errors import FileFormatError, InputError, TreeoptError
 from treeopt.files.documents import os_error
 from treeopt.plan.plan import Plan
 from treeopt.plan.reading import TREE_FORMAT, is_plan, parse_plan, parse_tree
@@ -68,7 +68,9 @@ def import_file(path: Path, target: EngineAt | None = None) -> ImportedDrafts:
     for engine, form in _formats(target):
         try:
             found = form.read(source)
-        except TreeError as error:
+        except FileFormatError:
+            raise
+        except TreeoptError as error:
             raise FileFormatError(f"{source.name}: {error}", hint=error.hint) from None
         if found is not None:
             _check(found, engine, form, source)

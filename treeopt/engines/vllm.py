@@ -11,13 +11,11 @@ configuration code said so.
 
 from __future__ import annotations
 
-import ast
 import json
 import shlex
 from typing import Any, Final
 
-from treeopt.acceptance.prompt_lookup import PromptLookup
-from treeopt.draft_family import OFF, Chains, UniformTrees, chain_length
+from treeopt.draft_family import OFF, Chains, chain_length
 from treeopt.engines.format import (
     DRAFT_TOKENS,
     DRAFTER,
@@ -26,43 +24,21 @@ from treeopt.engines.format import (
     DrafterWord,
     Engine,
     Format,
-    Found,
     Setup,
     Written,
 )
 from treeopt.engines.release import Release, is_within
-from treeopt.engines.schedule import DraftSchedule, ScheduleStep
-from treeopt.engines.source import EngineFile
+from treeopt.engines.schedule import DraftSchedule
+from treeopt.engines.vllm_config import DRAFTERS, PER_BATCH, TREE, TREES, WORDS, read_chain, read_schedule, read_tree
 from treeopt.errors import InputError
-from treeopt.files.documents import Field
-from treeopt.files.typed import tree_at
 from treeopt.solve.buckets import batches_in_words
-from treeopt.tree import DraftTree
 
 _TREES_END: Final = Release(0, 21, 0)
 _SCHEDULES: Final = Release(0, 24, 0)
-_WORDS: Final = {
-    "eagle": DrafterWord(text="eagle"),
-    "eagle3": DrafterWord(text="eagle3"),
-    "mtp": DrafterWord(text="mtp", has_model=False, since=Release(0, 11, 0)),
-    "ngram": DrafterWord(text="ngram", has_model=False),
-    "model": DrafterWord(text="draft_model", since=Release(0, 15, 0)),
-    "medusa": DrafterWord(text="medusa", before=Release(0, 33, 0)),
-    "suffix": DrafterWord(text="suffix", has_model=False, since=Release(0, 11, 1)),
-    "dflash": DrafterWord(text="dflash", since=Release(0, 20, 0)),
-    "dflash2": DrafterWord(text="dflash", since=Release(0, 33, 0)),
-    "dspark": DrafterWord(text="dspark", since=Release(0, 25, 0)),
-    "peagle": DrafterWord(text="eagle3", parallel=True, since=Release(0, 16, 0)),
-    "pard": DrafterWord(text="draft_model", parallel=True, since=Release(0, 16, 0)),
-}
-# From 0.33 on runner V1 drops a schedule of suffix drafts with no more than a warning, and V2 does not run them. For
-# DSpark, whose drafter verifies adaptively, V1 drops it too.
-_SCHEDULED: Final = {kind: word for kind, word in _WORDS.items() if kind != "dspark"} | {
-    "suffix": DrafterWord(text="suffix", has_model=False, before=Release(0, 33, 0))
-}
-_DRAFTERS: Final = Drafters(engine="vLLM", words=_WORDS, default="eagle3")
+# From 0.33 on runner V1 drops a schedule of suffix drafts with no more than a warning, and V2 does not run them.
+_SCHEDULED: Final = WORDS | {"suffix": DrafterWord(text="suffix", has_model=False, before=Release(0, 33, 0))}
 # Runner V2 keeps full CUDA graphs with a schedule. From 0.29 on vLLM takes it by itself wherever it can.
-_V2_SINCE: Final = dict.fromkeys(("eagle", "eagle3", "mtp"), Release(0, 25, 0))
+_V2_SINCE: Final = dict.fromkeys(("eagle", "eagle3", "mtp", "dspark"), Release(0, 25, 0))
 _V2_BY_DEFAULT: Final = Release(0, 29, 0)
 _NOTES: Final = {
     "mtp": "num_speculative_tokens above the MTP model's n_predict must be a multiple of it",
@@ -77,10 +53,6 @@ _PARALLEL: Final = (
     "until May 2026 (vllm-project/vllm#43010)"
 )
 _ONLY_V2: Final = "DFlash2 loads on model runner V2 only; on V1 it fails or drafts worse without a word (vLLM PR 52816)"
-_SUFFIX_DEPTH: Final = 24  # vLLM's default where num_speculative_tokens is not given
-_SECTIONS: Final = ("speculative_config", "speculative-config")
-_PER_BATCH: Final = "num_speculative_tokens_per_batch_size"
-_TREE: Final = "speculative_token_tree"
 _PROOF: Final = (
     f"vllm:spec_decode_num_draft_tokens_total / vllm:spec_decode_num_drafts_total on /metrics, the {DRAFT_TOKENS}, is"
 )
@@ -98,7 +70,7 @@ def _write_schedule(schedule: DraftSchedule, setup: Setup, word: DrafterWord) ->
     ranges[-1][1] = end
     lengths = ", ".join(f"{k} at {batches_in_words(low, high)}" for low, high, k in ranges)
     return _written(
-        _config(setup, word, num_speculative_tokens=schedule.longest, **{_PER_BATCH: ranges}),
+        _config(setup, word, num_speculative_tokens=schedule.longest, **{PER_BATCH: ranges}),
         setup,
         word,
         variables="VLLM_USE_V2_MODEL_RUNNER=1 " if _asks_for_v2(setup, word) else "",
@@ -118,7 +90,7 @@ def _write_schedule(schedule: DraftSchedule, setup: Setup, word: DrafterWord) ->
 def _write_tree(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
     tree = schedule.only_tree
     return _written(
-        _config(setup, word, num_speculative_tokens=len(tree) - 1, **{_TREE: str(list(tree.paths))}),
+        _config(setup, word, num_speculative_tokens=len(tree) - 1, **{TREE: str(list(tree.paths))}),
         setup,
         word,
         "--attention-backend",
@@ -141,19 +113,21 @@ _GRAPH_NOTES: Final = (
 
 def _asks_for_v2(setup: Setup, word: DrafterWord) -> bool:
     """Whether runner V2 runs the drafter with a schedule, and has to be asked for."""
-    since = None if word.parallel else _V2_SINCE.get(_DRAFTERS.kind_of(word.text) or "")
+    since = None if word.parallel else _V2_SINCE.get(DRAFTERS.kind_of(word.text) or "")
     release = setup.release
     return setup.device == "cuda" and bool(since and release and is_within(release, since, _V2_BY_DEFAULT))
 
 
 def _config(setup: Setup, word: DrafterWord, **settings: object) -> str:
     """The value of --speculative-config, on one line."""
+    if setup.device == "cpu" and word == WORDS["dspark"]:
+        raise InputError("vLLM runs DSpark on model runner V2 alone, which needs a GPU", hint="leave --device cpu out")
     config: dict[str, object] = {"method": word.text}
     if word.has_model or setup.draft_model != DRAFTER:
         config["model"] = setup.draft_model
     if word.parallel:
         config["parallel_drafting"] = True
-    if word == _WORDS["ngram"]:
+    if word == WORDS["ngram"]:
         config |= {"prompt_lookup_min": setup.lookup.shortest, "prompt_lookup_max": setup.lookup.longest}
     if setup.survival is not None:
         if setup.device == "cpu":  # it starts, and dies at the first draft
@@ -168,9 +142,9 @@ def _written(text: str, setup: Setup, word: DrafterWord, *flags: str, variables:
 
 
 def _notes(setup: Setup, word: DrafterWord) -> tuple[str, ...]:
-    found = [note for kind, note in _NOTES.items() if word.text == _WORDS[kind].text]
+    found = [note for kind, note in _NOTES.items() if word.text == WORDS[kind].text]
     found += [_PARALLEL] if word.parallel else []
-    return (*found, _ONLY_V2) if word == _WORDS["dflash2"] else tuple(found)
+    return (*found, _ONLY_V2) if word == WORDS["dflash2"] else tuple(found)
 
 
 def _graph_sizes(ranges: list[list[int]]) -> tuple[int, ...]:
@@ -180,116 +154,6 @@ def _graph_sizes(ranges: list[list[int]]) -> tuple[int, ...]:
         spaced = {n for n in (1, 2, 4, *range(8, 256, 8), *range(256, high + 1, 16)) if low <= n <= high}
         sizes |= {n * (length + 1) for n in spaced | {low, high}}
     return tuple(sorted(sizes))
-
-
-def _read_schedule(source: EngineFile) -> Found | None:
-    listed = source.list()
-    if listed is not None:
-        return _found(listed, None) if _looks_like_ranges(listed.value) else None
-    section = source.section(*_SECTIONS)
-    if section is None or _PER_BATCH not in section.value:
-        return None
-    cap = section.get("num_speculative_tokens").integer(low=1)
-    return _with_drafter(_found(section.get(_PER_BATCH), cap), section)
-
-
-def _read_chain(source: EngineFile) -> Found | None:
-    section = source.section(*_SECTIONS)
-    others = (_PER_BATCH, _TREE)
-    if section is not None and section.value.get("method") == "suffix" and _PER_BATCH not in section.value:
-        return _read_suffix(section)
-    if section is None or "num_speculative_tokens" not in section.value or any(k in section.value for k in others):
-        return None
-    length = section.get("num_speculative_tokens").integer(low=1)
-    return _with_drafter(Found(DraftSchedule.constant(DraftTree.chain(length))), section)
-
-
-def _read_suffix(section: Field) -> Found:
-    depth = section.get("suffix_decoding_max_tree_depth", _SUFFIX_DEPTH).integer(low=1)
-    longest = section.get("num_speculative_tokens", depth).integer(low=1)
-    note = f"suffix decoding drafts as many tokens as match, {longest} at most: no chain of {longest} in every step"
-    return Found(DraftSchedule.constant(DraftTree.chain(longest)), (note,), "suffix")
-
-
-def _read_tree(source: EngineFile) -> Found | None:
-    section = source.section(*_SECTIONS)
-    if section is None or section.value.get(_TREE) is None:
-        return None
-    field = section.get(_TREE)
-    try:
-        value = ast.literal_eval(field.text())
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        raise field.error("not a Python list of paths", hint="write a string like '[(0,), (1,), (0, 0)]'") from None
-    tree = tree_at(Field(document=field.document, keys=field.keys, value=_as_lists(value)))
-    if (reason := _TREES.refusal(tree)) is not None:
-        raise field.error(f"vLLM drafts other tokens than this tree says: {reason}", hint=f"it drafts {_TREES.words}")
-    drafted = section.get("num_speculative_tokens").integer(low=1)
-    if drafted != len(tree) - 1:
-        raise section.get("num_speculative_tokens").error(
-            f"{drafted}, but the tree has {len(tree) - 1} draft tokens", hint="vLLM does not check it; make them equal"
-        )
-    return _with_drafter(Found(DraftSchedule.constant(tree)), section)
-
-
-def _with_drafter(found: Found, section: Field) -> Found:
-    """With the kind of drafter that the method names, and for n-grams the runs that vLLM looks up."""
-    kind = _DRAFTERS.kind_of(section.get("method", "").text())
-    if section.get("parallel_drafting", False).boolean():
-        kind = {"eagle3": "peagle", "model": "pard"}.get(kind or "", kind)
-    if section.get("enable_adaptive_verification", False).boolean():
-        note = "vLLM verifies fewer drafts in a step where that pays: what is read is the most"
-        found = found._replace(notes=(*found.notes, note))
-    if kind != "ngram":
-        return found._replace(drafter=kind)
-    given = [section.get(f"prompt_lookup_{end}", 0).integer(low=0) for end in ("min", "max")]
-    # SpeculativeConfig: where neither is given both are 5, where one is given the other is the same.
-    shortest, longest = given[0] or given[1] or 5, given[1] or given[0] or 5
-    if shortest > longest:
-        raise section.get("prompt_lookup_min").error(
-            f"{shortest} exceeds prompt_lookup_max {longest}", hint="swap them"
-        )
-    return found._replace(drafter=PromptLookup(rule="vllm", shortest=shortest, longest=longest).name)
-
-
-def _found(ranges: Field, cap: int | None) -> Found:
-    """The schedule of a list of [first batch, last batch, length], as vLLM's lookup expands it."""
-    entries = sorted((_entry(field) for field in ranges.items()), key=lambda e: e[0])
-    if not entries:
-        raise ranges.error("there is no range", hint="write [[first batch, last batch, draft tokens], ...]")
-    if entries[0][0] != 1:
-        raise ranges.error(f"the first range starts at {entries[0][0]}", hint="vLLM wants a range from batch 1 on")
-    notes, end = [], 0
-    for low, high, length in entries:
-        if low <= end:
-            raise ranges.error(f"the range {low}-{high} overlaps the one before", hint="list each batch size once")
-        if low > end + 1:
-            notes.append(f"batch {end + 1}-{low - 1} is in no range: vLLM carries the length before it forward")
-        if cap is not None and length > cap:
-            notes.append(f"vLLM drafts {cap} at batch {low}-{high}, not {length}: num_speculative_tokens caps it")
-        end = high
-    capped = [(low, length if cap is None else min(length, cap)) for low, _, length in entries]
-    steps = tuple(ScheduleStep(low, DraftTree.chain(length)) for low, length in capped)
-    return Found(DraftSchedule(steps=steps, covers=end), tuple(notes))
-
-
-def _entry(field: Field) -> tuple[int, int, int]:
-    numbers = list(field.items())
-    if len(numbers) != 3 or any(isinstance(n.value, str) for n in numbers):
-        raise field.error("expected three whole numbers", hint="write [first batch, last batch, draft tokens]")
-    low = numbers[0].integer(low=1)
-    return low, numbers[1].integer(low=low), numbers[2].integer(low=0)
-
-
-def _looks_like_ranges(value: list[Any]) -> bool:
-    """Three numbers each: a path list always has a path of one rank."""
-    return bool(value) and all(isinstance(v, list) and len(v) == 3 for v in value)
-
-
-def _as_lists(value: object) -> object:
-    return [_as_lists(v) for v in value] if isinstance(value, list | tuple) else value
-
-
-_TREES: Final = UniformTrees(min_depth=1)
 
 
 def _changes(schedule: DraftSchedule) -> bool:
@@ -308,17 +172,17 @@ VLLM: Final = Engine(
             name="chain",
             limits=Chains(),
             write=_write_chain,
-            read=_read_chain,
-            drafters=_DRAFTERS,
+            read=read_chain,
+            drafters=DRAFTERS,
             since=Release(0, 10, 1),
             pretends_since=Release(0, 20, 0),
         ),
         Format(
             name="token-tree",
-            limits=_TREES,
+            limits=TREES,
             write=_write_tree,
-            read=_read_tree,
-            drafters=_DRAFTERS,
+            read=read_tree,
+            drafters=DRAFTERS,
             since=Release(0, 10, 1),
             before=_TREES_END,
         ),
@@ -326,7 +190,7 @@ VLLM: Final = Engine(
             name="schedule",
             limits=Chains(per_batch=True, may_be_off=True),
             write=_write_schedule,
-            read=_read_schedule,
+            read=read_schedule,
             drafters=Drafters(engine="vLLM's schedule", words=_SCHEDULED, default="eagle3"),
             since=_SCHEDULES,
             pretends_since=Release(0, 20, 0),

@@ -127,6 +127,7 @@ def best_budgets(
     most: int,
     topk: int | None = None,
     known: Mapping[int, float] | None = None,
+    one_for_all: bool = False,
     seed: int = 0,
 ) -> Budgets:
     """The budget with the most tokens/s at every batch size and context.
@@ -139,6 +140,7 @@ def best_budgets(
         most: the largest budget, as the engine counts it.
         topk: guesses per depth; None is as many as were recorded.
         known: published E by budget, in place of a trace.
+        one_for_all: the same budget everywhere, of the largest mean of log tokens/s.
         seed: of the intervals and of the simulated batches.
 
     Raises:
@@ -156,7 +158,14 @@ def best_budgets(
     valued = _valued(inputs, trace, rule, rule.nodes(most), topk, known or {})
     chains = [] if trace is None else _chains(trace, inputs)
     points = [Point(batch, context) for context in contexts for batch in batches]
-    rows = tuple(_row(inputs, rule, valued, chains, point, seed) for point in points)
+    priced = [_times_s(inputs, rule, valued.tokens, point) for point in points]
+    rates = [np.maximum(valued.tokens, 0.0) / times_s for times_s in priced]  # 0 where nothing is valued
+    together = np.log(np.maximum(rates, np.finfo(np.float64).tiny)).mean(axis=0)
+    choices = [together if one_for_all else rate for rate in rates]
+    rows = tuple(
+        _row(inputs, rule, valued, chains, point, times_s, choice, seed)
+        for point, times_s, choice in zip(points, priced, choices, strict=True)
+    )
     last = max(row.nodes for row in rows)
     return Budgets(
         rule=rule.name,
@@ -209,11 +218,11 @@ def _row(
     valued: _Valued,
     chains: Sequence[ConfidentChains],
     point: Point,
+    times_s: FloatArray,
+    choice: FloatArray,
     seed: int,
 ) -> BudgetRow:
-    times_s = _times_s(inputs, rule, valued.tokens, point)
-    rate = np.maximum(valued.tokens, 0.0) / times_s  # 0 where nothing is valued
-    d, nodes = np.unravel_index(int(np.argmax(rate)), rate.shape)
+    d, nodes = np.unravel_index(int(np.argmax(choice)), choice.shape)
     depth, N = int(d) + 1 if valued.values else inputs.kernels.deepest or 0, int(nodes)
     static, chain, plain = _fixed(inputs, point, N)
     adaptive = _adaptive(inputs, chains, point, seed)
@@ -225,7 +234,7 @@ def _row(
         depth=depth,
         acceptance_length=valued.length(depth, N, seed),
         step_time_s=float(times_s[d, nodes]),
-        tokens_per_s=point.batch * float(rate[d, nodes]),
+        tokens_per_s=point.batch * float(valued.tokens[d, nodes] / times_s[d, nodes]),
         static_tree=static,
         chain=chain,
         plain=plain,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -202,5 +203,5 @@ class Problem:
             )
         if not 0 <= self.context_min <= self.context <= MAX_PREFIX:
             raise InputError(f"context {self.context} is out of range", hint="give the committed tokens per request")
-        if self.budget_tokens is not None and not self.budget_tokens >= 1:  # NaN too
+        if self.budget_tokens is not None and not 1 <= self.budget_tokens < math.inf:  # NaN too
             raise InputError(f"budget {self.budget_tokens:g} is out of range", hint="give 1 token per step or more")

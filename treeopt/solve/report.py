@@ -93,7 +93,7 @@ def _bucket(shared: Shared, rivals: Rivals, traffic: Traffic, cost: StepCost, se
         path_probabilities=traffic.path_probabilities(draft),
         time_per_token=times[-1],
         meets_limit=all(map(problem.time_limit.within, times)) if problem.time_limit.limits else None,
-        speedup_at_min=length.value / slowest if known else None,
+        speedup_at_min=length.value / slowest if known and slowest > 0.0 else None,
         ridge_batch=break_even_batch(cost.ridge_tokens, choice.nodes),
         runner_up=runner_up,
         sharing_loss=loss_within(prices, shared.option, rows),

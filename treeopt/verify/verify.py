@@ -17,7 +17,7 @@ from treeopt.errors import InputError
 from treeopt.extras import require
 from treeopt.tree import MAX_PREFIX, DraftTree
 from treeopt.verify.diagnose import checkable, diagnose, remarks, unchecked
-from treeopt.verify.dump import load_dump
+from treeopt.verify.dump_reading import load_dump
 from treeopt.verify.report import Diagnosis, TreeReport, VerificationReport
 from treeopt.verify.subjects import TreeSelection, VerifiedTree, only_subject, subjects_of
 

@@ -28,6 +28,10 @@ MIN_SHAPES: Final = 3
 MIN_SWEPT: Final = 6
 
 
+_LARGEST: Final = 1 << 27  # of any size: tokens, keys, widths
+_SHORTEST_S, _LONGEST_S = 1e-9, 1e3
+
+
 @dataclass(frozen=True, kw_only=True)
 class Falls:
     """Rows that take longer than a row of the same shape with more work: real, and kept.
@@ -44,17 +48,17 @@ def refuse_impossible(rows: Rows) -> None:
     """Refuse times and sizes that no measurement gives.
 
     Raises:
-        FileFormatError: the first row with a time or size that is missing, not finite, zero or negative.
+        FileFormatError: the first row with a time or size that is missing, zero, negative or beyond all kernels.
     """
     may_be_zero = np.array([size in FLAGS for size in SIZES[rows.family]])
     with np.errstate(invalid="ignore"):
-        bad_size = ~np.isfinite(rows.sizes) | (rows.sizes < 0) | ((rows.sizes == 0) & ~may_be_zero)
-    bad_time = ~np.isfinite(rows.time_s) | (rows.time_s <= 0)
+        bad_size = ~(rows.sizes <= _LARGEST) | (rows.sizes < 0) | ((rows.sizes == 0) & ~may_be_zero)
+    bad_time = ~((rows.time_s >= _SHORTEST_S) & (rows.time_s <= _LONGEST_S))  # which no NaN is
     for row in np.flatnonzero(bad_time | bad_size.any(axis=1))[:1]:
         what = "time" if bad_time[row] else SIZES[rows.family][int(np.argmax(bad_size[row]))]
         raise FileFormatError(
             f"{rows.place(row)}: the {what} is not a positive number: {rows.describe(row)}",
-            hint="remove the row or measure it again",
+            hint="remove the row or measure it again: no kernel has such a one",
         )
 
 

@@ -39,8 +39,10 @@ class Table:
         """A column as numbers; empty cells are NaN.
 
         Raises:
-            FileFormatError: a cell that is no number, with its line.
+            FileFormatError: there is no such column, or a cell is no number, with its line.
         """
+        if column not in self.columns:
+            raise FileFormatError(f"{self.name}: it has no column {column}", hint="these rows need it")
         cells = self.columns[column]
         if cells.dtype.kind in "iuf":
             return cells.astype(np.float64)
