@@ -54,7 +54,7 @@ class ExtraState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpuState:
+class SeenGpu:
     """The GPU that torch sees; empty with the reason where it sees none."""
 
     name: str
@@ -80,7 +80,7 @@ class Health:
     treeopt: str
     python: str
     extras: tuple[ExtraState, ...]
-    gpu: GpuState
+    gpu: SeenGpu
     engines: tuple[EnginePackage, ...]
 
 
@@ -107,16 +107,16 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _gpu() -> GpuState:
+def _gpu() -> SeenGpu:
     if _version("torch") is None:
-        return GpuState(name="", why_not="torch is not installed")
+        return SeenGpu(name="", why_not="torch is not installed")
     try:
         torch = require("torch", extra="gpu")
     except InputError as error:
-        return GpuState(name="", why_not=str(error))
+        return SeenGpu(name="", why_not=str(error))
     if torch.cuda.is_available():
-        return GpuState(name=str(torch.cuda.get_device_name()), why_not="")
-    return GpuState(name="", why_not=_blind(torch))
+        return SeenGpu(name=str(torch.cuda.get_device_name()), why_not="")
+    return SeenGpu(name="", why_not=_blind(torch))
 
 
 def _blind(torch: Any) -> str:

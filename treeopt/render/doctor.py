@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from treeopt.doctor import EnginePackage, ExtraState, GpuState, Health
+from treeopt.doctor import EnginePackage, ExtraState, Health, SeenGpu
 
 
 def report(found: Health, width: int) -> RenderableType:
@@ -26,7 +26,7 @@ def _extras(extras: tuple[ExtraState, ...]) -> Table:
     return table
 
 
-def _gpu(gpu: GpuState) -> Text:
+def _gpu(gpu: SeenGpu) -> Text:
     if gpu.name:
         return Text("GPU: ").append(gpu.name, style="green")
     text = Text("GPU: ").append("none", style="yellow").append(f" ({gpu.why_not}). Answers need none; ")
