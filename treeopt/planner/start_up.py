@@ -54,7 +54,9 @@ def started(question: Problem, inputs: Inputs, target: Target | None) -> Started
     best = float(rates.max())
     K = int(np.flatnonzero(rates >= best + np.log1p(-TIE))[0]) + 1
     return Started(
-        replace(question, limits=replace(limits, max_depth=K)), _with_masks(inputs, K), tuple(_notes(K, rates, chains))
+        replace(question, limits=replace(limits, max_depth=K)),
+        _with_masks(inputs, K),
+        tuple(_notes(K, deepest, rates, chains)),
     )
 
 
@@ -125,15 +127,15 @@ def _times_s(step: ModelStep, batches: Sequence[int], K: int, context: int) -> F
     return step.step_time_s(np.array(batches, dtype=np.int64), depth + 1, depth, widths, context)
 
 
-def _notes(K: int, rates: FloatArray, chains: Chains) -> Iterator[str]:
-    """What was chosen, and what the widest pass would have cost."""
-    rest = (
-        "a shorter length in the schedule verifies less and drafts as much" if chains.per_batch else "all are verified"
-    )
+def _notes(K: int, trained: int, rates: FloatArray, chains: Chains) -> Iterator[str]:
+    """What was chosen, what the widest pass would have cost, and what is not known of a narrower one."""
+    rest = "shorter lengths in the schedule draft as much and verify less" if chains.per_batch else "all are verified"
     yield f"start the engine with {K} tokens per pass (num_speculative_tokens, the root not counted): {rest}"
     lost = 1.0 - float(np.exp(rates[-1] - rates[K - 1]))
     if len(rates) > K and lost > TIE:
+        yield f"started with {len(rates)} it would be {lost:.1%} slower on average over these batch sizes"
+    if trained > K:
         yield (
-            f"started with {len(rates)} it would be {lost:.1%} slower on average over these batch sizes; acceptance of "
-            "a pass of fewer masks is taken to be that of the longer one, cut short: measure it at the K you start with"
+            f"the drafter guesses {trained} tokens as trained; with {K} masks its acceptance is taken to be that of "
+            "the longer pass, cut short: measure it at the K that you start with"
         )
