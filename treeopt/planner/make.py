@@ -85,11 +85,12 @@ def make_plan(
     found: list[Restricted] = []
     of_engine: list[Note] = []
     if target is not None:
-        from treeopt.planner.for_engine import engine_notes, restricted_search  # imports all engines
+        from treeopt.planner.for_engine import engine_notes, foreign_price, restricted_search  # imports all engines
 
         found = restricted_search(target, questions, answers, evidence, inputs.cost, seed)
         answers = list(found[0].answers)
         of_engine = [Note.note(text) for text in engine_notes(target, found, evidence)]
+        of_engine += foreign_price(target, inputs)
         if (foreign := target.engine.foreign_lookup(target.drafter, sources.ranks.drafter)) is not None:
             of_engine.append(Note.warning(foreign))
         sources = replace(sources, engine=_engine(target, found, known=sources.ranks.knows_widths))
