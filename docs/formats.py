@@ -28,6 +28,8 @@ from treeopt.check.report import CheckReport
 from treeopt.collect.job import Collected
 from treeopt.cost.fit.engine_profile import FittedSteps
 from treeopt.cost.fit.profile import FittedProfile
+from treeopt.cost.hardware import Hardware
+from treeopt.doctor import Health
 from treeopt.engines.exporting import Export
 from treeopt.engines.schedule import TreeFile, TreesFile
 from treeopt.files.typed import Between, Group, fields_of, layout_of
@@ -69,6 +71,7 @@ DOCUMENTS: Final = (
     Documented(Replays, "`treeopt replay --json`"),
     Documented(Budgets, "`treeopt budget --json`"),
     Documented(CheckReport, "`treeopt check --json`"),
+    Documented(Health, "`treeopt doctor --json`"),
     Documented(Watch, "`treeopt ranks watch --json`"),
     Documented(Export, "`treeopt export --json`"),
     Documented(TreesFile, "`treeopt import`"),
@@ -81,6 +84,7 @@ DOCUMENTS: Final = (
     Documented(ServerSteps, "`treeopt measure --json`"),
     Documented(FittedProfile, "`treeopt profile fit --rows --json`"),
     Documented(FittedSteps, "`treeopt profile fit --steps --json`"),
+    Documented(Hardware, "a hardware profile: `treeopt profile --out`, `profile fit --out`"),
     Documented(Profiled, "`treeopt profile --json`"),
     Documented(DryRun, "`treeopt profile --dry-run --json`"),
     Documented(BenchResult, "what `treeopt bench` writes and prints (`--json`)"),

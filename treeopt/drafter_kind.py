@@ -31,6 +31,7 @@ _BY_ARCHITECTURE: Final = (
     ("nextn", "mtp"),
     ("gemma4assistant", "gemma4-assistant"),
 )
+_OTHER: Final = "draftmodel"
 _SPECULATORS: Final = ("eagle", "eagle3", "peagle", "dflash", "dflash2", "dspark", "mtp")
 _BY_KEY: Final = (
     ("selector_rank", "dflash2"),
@@ -80,6 +81,8 @@ def drafter_kind(config: Mapping[str, Any]) -> DrafterKind:
         for part, kind in _BY_ARCHITECTURE:
             if part in plain:
                 return DrafterKind(_refined(config, kind), f"architecture {architecture}")
+        if plain.endswith(_OTHER):  # newer than this: its keys would make it what it is not
+            return DrafterKind(plain.removesuffix(_OTHER), f"architecture {architecture}")
     for key, kind in _BY_KEY:
         if _has(config, key):
             return DrafterKind(_refined(config, kind), key)

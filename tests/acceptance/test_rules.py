@@ -33,6 +33,7 @@ def profile(folder: Path, rule: str) -> Path:
         ("target-sample", True),
         ("recursive-rejection", True),
         ("recursive-rejection-with-replacement", True),
+        ("block", True),
         ("typical", False),
     ],
 )
@@ -50,7 +51,7 @@ def test_a_profile_of_an_unknown_rule_is_refused(tmp_path: Path) -> None:
         FileFormatError, match=r"rejection\.yaml:7: conditions\.rule: unknown rule 'rejection'"
     ) as caught:
         load_profile(profile(tmp_path, "rejection"))
-    assert "recursive-rejection-with-replacement, typical" in caught.value.hint
+    assert "recursive-rejection-with-replacement, block, typical" in caught.value.hint
 
 
 def test_a_trace_of_an_unknown_rule_is_refused(tmp_path: Path) -> None:

@@ -186,6 +186,19 @@ def test_collapse_in_iterations(tmp_path: Path) -> None:
     assert FindingKind.COLLAPSE_AFTER_PAUSE in kinds(report)
 
 
+@pytest.mark.parametrize(("quiet", "told"), [(6, True), (4, False)])
+def test_drafting_that_stops_for_good(tmp_path: Path, quiet: int, told: bool) -> None:
+    """TensorRT-LLM's acceptance_rate_threshold: five iterations that draft, then none."""
+    iterations = [trtllm_iteration(100, 4, 180)] * 5 + [trtllm_iteration(0, 0, 0)] * quiet
+    plan = plan_of(bucket_of(CHAIN4, 1, 64, f=[1.0, 0.7, 0.5, 0.4, 0.2]))
+    report = check_plan(plan, read_metrics([log_of(tmp_path, json.dumps(iterations))]))
+    found = [f for f in report.findings if f.kind is FindingKind.STOPPED_FOR_GOOD]
+    assert bool(found) == told
+    if told:
+        assert "acceptance_rate_threshold" in found[0].next_step
+        assert "in the last 6 of 11 iterations" in found[0].seen
+
+
 def test_counters_that_stand_still(tmp_path: Path) -> None:
     names = ("drafts", "draft_tokens", "accepted_tokens")
     text = "".join(f'vllm:spec_decode_num_{name}_total{{engine="0"}} 0.0\n' for name in names)

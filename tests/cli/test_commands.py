@@ -25,8 +25,10 @@ def test_search_json_is_the_plan_itself(run: Run, plan: Path) -> None:
     ran = run("search", "--batches", "1,8,64", "--ranks", "example", "--json")
     assert ran.code == 0
     assert json.loads(ran.out) == yaml.safe_load(plan.read_text())
+    assert ran.err == ""  # the document has all notes
+    text = run("search", "--batches", "1,8,64", "--ranks", "example", "--notes")
     said = [f"{note['level']}: {note['text']}" for note in json.loads(ran.out)["notes"]]
-    assert sorted(said) == sorted(ran.err.splitlines())
+    assert sorted(said) == sorted(text.err.splitlines())
 
 
 def test_length_objective_fills_the_budget(run: Run) -> None:

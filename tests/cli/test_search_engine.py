@@ -40,7 +40,7 @@ def trace(tmp_path: Path) -> Path:
 def test_the_answer_says_what_the_engine_costs(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "plan.yaml"
     apart = ("--batches", "1,64,1024", "--ranks", "example", "--hardware", "h100-sxm-vllm-0.24")
-    ran = run("search", *apart, "--engine", "vllm", "--out", path)
+    ran = run("search", *apart, "--engine", "vllm", "--notes", "--out", path)
     assert ran.code == 0
     for words in ("for vllm 0.33.0 (schedule)", "engine loses", "without it"):
         assert words in ran.out
@@ -60,7 +60,7 @@ def test_the_answer_says_what_the_engine_costs(run: Run, tmp_path: Path) -> None
 def test_one_batch_names_the_tree_that_the_engine_lacks(run: Run) -> None:
     ran = run("search", "--batch", "8", "--engine", "vllm", "--hardware", "h100-sxm")
     assert ran.code == 0
-    for words in ("verify a chain of", "The engine's limits cost", "unrestricted"):
+    for words in ("verify a chain, K = ", "num_speculative_tokens in vLLM", "The engine's limits cost", "unrestricted"):
         assert words in ran.out
 
 

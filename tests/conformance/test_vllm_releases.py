@@ -37,7 +37,7 @@ CHECKED_BY_HAND = "0.32.0"
 
 
 class Row(NamedTuple):
-    """What a release said: v1 or v2, the runner that it would start with; dropped, refused; untold: not asked."""
+    """What a release said: v1 or v2, its runner; dropped; refused; documentation only, where it was not asked."""
 
     release: str
     drafter: str
@@ -80,7 +80,7 @@ def test_what_is_offered_starts_and_what_does_not_start_is_refused(release: str)
     for row in (r for r in rows() if r.release == release):
         for device, said in (("cpu", row.cpu), ("cuda", row.gpu)):
             launch = offered(row, device)
-            if said == "untold":
+            if said == "documentation only":
                 continue
             starts = said in ("v1", "v2")
             if row.setting == "synthetic" and device == "cpu":
@@ -98,7 +98,7 @@ def test_what_is_offered_starts_and_what_does_not_start_is_refused(release: str)
 
 
 def test_every_release_that_export_names_was_asked() -> None:
-    """From the first one on: each wheel's code, or 'untold' where this environment could not run it."""
+    """From the first one on: each wheel's code, or "documentation only" where this environment could not run it."""
     with (FOLDER / "wheels.csv").open(newline="") as file:
         wheels = {row["release"]: row for row in csv.DictReader(file) if row["project"].startswith("vllm")}
     asked = {row.release for row in rows()}

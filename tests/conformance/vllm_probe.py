@@ -127,7 +127,7 @@ _DEVICES = ((False, None), (True, None), (True, "1"))
 
 
 def _outcome(folder: Path, drafter: str, setting: str, *, gpu: bool, v2: str | None) -> str:
-    """v1 or v2: it would start, on that runner; dropped: it starts without the setting; refused; untold."""
+    """v1 or v2: it would start, on that runner; dropped: it starts without the setting; refused; documentation only."""
     _pretend(gpu=gpu)
     os.environ.pop("VLLM_USE_V2_MODEL_RUNNER", None)
     if v2 is not None:
@@ -150,8 +150,8 @@ def _outcome(folder: Path, drafter: str, setting: str, *, gpu: bool, v2: str | N
         kept = _kept(made.speculative_config, setting)
     except (ValueError, TypeError, NotImplementedError, RuntimeError, AssertionError) as error:
         # What this environment or the small checkpoint lacks, not what the release says of the drafter.
-        untold = ("failed to be inspected", "Transformers does not", "are not supported for now")
-        return "untold" if any(words in str(error) for words in untold) else "refused"
+        unable = ("failed to be inspected", "Transformers does not", "are not supported for now")
+        return "documentation only" if any(words in str(error) for words in unable) else "refused"
     if not kept:
         return "dropped"
     return "v2" if getattr(made, "use_v2_model_runner", v2 == "1") else "v1"

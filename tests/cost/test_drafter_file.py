@@ -176,6 +176,40 @@ def test_dspark_of_deepseek_v4_says_what_is_rough(tmp_path: Path) -> None:
     assert "low-rank projections" in found.note
 
 
+def test_dspark_named_in_a_targets_config_is_three_of_its_layers(tmp_path: Path) -> None:
+    own = {"dspark_block_size": 5, "dspark_target_layer_ids": [40, 41, 42], "dspark_noise_token_id": 1}
+    kept = {k: v for k, v in V4.items() if k not in ("block_size", "dflash_config")}
+    target = kept | own | {"architectures": ["DeepseekV4ForCausalLM"], "num_hidden_layers": 43, "markov_rank": 256}
+    found = parsed(tmp_path, target)
+    assert isinstance(found, BlockHeads)
+    assert found.head is not None
+    assert (found.kind, found.drafts, found.head.model.layers, found.head.in_checkpoint) == ("dspark", 5, 3, True)
+
+
+def test_linear_attention_of_a_drafter_is_told_to_be_rough(tmp_path: Path) -> None:
+    kda = DFLASH | {
+        "architectures": ["DSparkDraftModel"],
+        "block_size": 7,
+        "dflash_config": SPARK,
+        "linear_attn_config": {},
+    }
+    found = parsed(tmp_path, kda)
+    assert isinstance(found, BlockHeads)
+    assert "linear-attention layers are priced as attention" in found.note
+
+
+def test_a_drafter_with_latent_attention_caches_latents(tmp_path: Path) -> None:
+    """SpecForge's kimi-k3-dspark-5mla and deepseek-v2-lite-dflash."""
+    mla = {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+    found = parsed(tmp_path, DFLASH | mla | {"architectures": ["KimiK3DSpark5MLADraftModel"], "dflash_config": SPARK})
+    assert isinstance(found, BlockHeads)
+    assert found.head is not None
+    assert (found.kind, found.head.model.attention.kv_values) == ("dspark", 576)
+    lite = parsed(tmp_path, DFLASH | mla | {"architectures": ["DeepseekDFlashDraftModel"], "q_lora_rank": None})
+    assert isinstance(lite, BlockHeads)
+    assert lite.kind == "dflash"
+
+
 def test_the_trainers_format(tmp_path: Path) -> None:
     found = parsed(tmp_path, SPECULATORS)
     assert isinstance(found, BlockHeads)
@@ -225,6 +259,9 @@ def test_medusa_heads_are_counted(tmp_path: Path) -> None:
     [
         ({"dflash_config": {"projector_type": "domino", "gru_hidden_dim": 1024}}, "GRU"),
         ({"architectures": ["DominoDraftModel"]}, "GRU"),
+        # newer ones, whose keys are those of DFlash and DSpark
+        ({"architectures": ["HSpecDraftModel"], "dflash_config": SPARK}, "kind hspec .*no such drafter is known"),
+        ({"architectures": ["DSpineDraftModel"]}, "kind dspine .*no such drafter is known"),
         ({"architectures": ["Gemma4AssistantForCausalLM"]}, "KV cache"),
         ({"speculators_model_type": "newest"}, "no such drafter is known"),
     ],

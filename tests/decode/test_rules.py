@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from decode.enumeration import Law, output_law, step_law, table, target_law
@@ -185,3 +187,39 @@ def test_names() -> None:
     assert [rule.name for rule in APPROXIMATE] == ["typical"]
     with pytest.raises(UnknownNameError, match="unknown rule 'greedi'"):
         rule_named("greedi")
+
+
+def survival(rule: Rule, tree: DraftTree, seed: int, V: int) -> list[float]:
+    """Probability that a step accepts at least 1, 2, ... tokens, by every branch."""
+    law = step_law(rule, tree, (), table(seed, V), table(100 + seed, V), V)
+    return [sum(chance for text, chance in law.items() if len(text) > d) for d in range(1, tree.depth + 1)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_block_verification_accepts_what_the_paper_says_and_no_less_than_token_by_token(seed: int) -> None:
+    chain = survival(rule_named("block"), LONG, seed, 3)
+    assert chain == pytest.approx(of_the_paper(seed), abs=1e-12)
+    by_token = survival(rule_named("recursive-rejection"), LONG, seed, 3)
+    assert sum(chain) >= sum(by_token) - 1e-12
+    assert sum(chain) > sum(by_token) + 1e-4 or seed != 0  # and more, where a draft can make up for another
+
+
+def of_the_paper(seed: int) -> list[float]:
+    p, q = table(seed, 3), table(100 + seed, 3)
+    found = []
+    for depth in (1, 2, 3):
+        total = 0.0
+        for chain in itertools.product(range(3), repeat=depth):
+            weight, share = 1.0, 1.0
+            for d, token in enumerate(chain):
+                weight *= q(chain[:d])[token]
+                share = min(share * p(chain[:d])[token] / q(chain[:d])[token], 1.0)
+            total += weight * share
+        found.append(total)
+    return found
+
+
+def test_block_verification_of_a_tree_is_that_of_its_first_children() -> None:
+    p, q = table(5, 3), table(105, 3)
+    bushy, chain = (step_law(rule_named("block"), tree, (), p, q, 3) for tree in (BUSHY, DraftTree(((0,), (0, 0)))))
+    assert largest_error(bushy, chain) < 1e-12

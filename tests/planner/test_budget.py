@@ -9,7 +9,8 @@ import pytest
 
 from treeopt.acceptance.budget_tree import DDTREE, JETSPEC, BudgetValues
 from treeopt.acceptance.loading import read_trace
-from treeopt.errors import InputError
+from treeopt.engines.pull_requests import budget_build
+from treeopt.errors import InputError, UnknownNameError
 from treeopt.planner.budget import best_budgets
 from treeopt.planner.inputs import Inputs, load_inputs
 from treeopt.planner.names import Names
@@ -56,6 +57,28 @@ def test_the_budget_is_the_best_of_all(trace: str) -> None:
     assert found.confidence_auc > 0.7
 
 
+def test_one_budget_for_all_is_the_best_on_average(trace: str) -> None:
+    inputs = inputs_of(trace, "peagle")
+    found = best_budgets(inputs, DDTREE, batches=(1, 64), contexts=(1000,), most=30, one_for_all=True)
+    values = BudgetValues(trace=read_trace(Path(trace), confidence=True), most=31)
+
+    def mean(nodes: int) -> float:
+        E = values.replay(nodes).tokens_per_step
+        times_s = [float(inputs.cost.step_time_s(b, nodes, 7, np.ones(7, dtype=np.int64), 1000)) for b in (1, 64)]
+        return float(np.mean(np.log([E / time_s for time_s in times_s])))
+
+    assert {row.nodes for row in found.rows} == {max(range(2, 32), key=mean)}
+
+
+def test_a_budget_of_a_build_that_no_release_has() -> None:
+    build = budget_build("sglang-pr-29907")
+    assert build.flags(64).startswith("--speculative-algorithm DDTREE --speculative-ddtree-budget 64 ")
+    assert "--speculative-num-draft-tokens 65" in build.flags(64)
+    assert "no release" in build.says
+    with pytest.raises(UnknownNameError):
+        budget_build("vllm")
+
+
 def test_trees_of_a_drafter_that_runs_per_branch_pay_for_depth_and_width(trace: str) -> None:
     blind, branch = (
         best_budgets(inputs_of(trace, drafter), DDTREE, batches=(1,), contexts=(1000,), most=24).rows[0]
@@ -94,6 +117,15 @@ def test_published_lengths_stand_in_for_a_trace() -> None:
     assert "interpolated between published budgets" in found.notes[0].text
     with pytest.raises(InputError, match="pays for depth"):
         best_budgets(inputs_of("example", "eagle"), DDTREE, batches=(1,), contexts=(9,), most=99, known=known)
+
+
+def test_chains_of_a_drafter_that_sees_the_guess_before_are_judged(trace: str) -> None:
+    found = best_budgets(inputs_of(trace, "dspark"), DDTREE, batches=(8,), contexts=(1000,), most=9, topk=1)
+    (row,) = found.rows
+    assert row.static_tree is None
+    assert row.adaptive is not None
+    values = BudgetValues(trace=read_trace(Path(trace), confidence=True), most=10, topk=1)
+    assert row.acceptance_length.value == values.replay(row.nodes).tokens_per_step
 
 
 @pytest.mark.parametrize("drafter", ["dspark", "dflash2"])

@@ -142,6 +142,23 @@ def test_names_of_files_are_text(tmp_path: Path) -> None:
     assert "report '<script>'" not in made
 
 
+def test_the_example_is_such_a_page(html: str) -> None:
+    """Its numbers are those of the day that it was made; its parts are today's."""
+    example = (Path(__file__).parents[2] / "docs" / "report-example.html").read_text()
+
+    def parts(page: str) -> list[str]:
+        return re.findall(r"<h2 id=.(\w+).>", page)
+
+    assert parts(example) == parts(html), "run `python benchmarks/page.py`"
+    style = re.compile(r"<style>.*?</style>|<script>.*?</script>", re.DOTALL)
+    assert style.findall(example) == style.findall(html), "run `python benchmarks/page.py`"
+
+
+def test_a_plan_of_before_becomes_a_page() -> None:
+    for file in (Path(__file__).parents[1] / "plan" / "version_1").glob("*.yaml"):
+        assert "<!doctype html>" in page(report_of(file), command="treeopt report")
+
+
 def test_a_tree_is_told_path_by_path() -> None:
     tree = DraftTree(((0,), (1,), (0, 0)))
     picture = tree_picture(tree, None)

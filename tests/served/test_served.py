@@ -65,7 +65,7 @@ class Case(NamedTuple):
 
 
 TOY = Size("toy", 96, 96, {1: 8, 4: 16, 16: 48, 32: 96})
-SMOLLM2 = Size("smollm2", 24, 32, {1: 4, 4: 8, 16: 16, 32: 32})
+SMOLLM2 = Size("smollm2", 16, 24, {1: 4, 4: 8, 16: 16, 32: 32})
 NGRAM = ("ngram:vllm:1-3", "ngram", ())
 CASES = {
     "toy, n-gram": Case(TOY, *NGRAM),

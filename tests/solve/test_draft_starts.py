@@ -290,6 +290,7 @@ def test_no_draft_of_the_family_beats_the_answer_beyond_its_interval(
     traffic, cost = strong(seed), random_cost(rng)
     batches = (1, 3, 8, 20) if several else (int(rng.integers(1, 30)),)
     problem = Problem(batches=batches, family=family, limits=Limits(max_nodes=16))
+    rivals = drafts_of(family, traffic, rng)
     for bucket in search(problem, traffic, cost):
         if not several:
             assert bucket.changes_loss == 0.0
@@ -297,12 +298,13 @@ def test_no_draft_of_the_family_beats_the_answer_beyond_its_interval(
             point = Point(at.batch, problem.context)
             ours = price(bucket.draft, traffic, cost, point)
             assert at.tokens_per_s == pytest.approx(ours.tokens_per_s.value)
-            for draft in drafts_of(family, traffic, rng):
+            for draft in rivals:
                 theirs = price(draft, traffic, cost, point)
                 gain = 1.0 - ours.tokens_per_s.value / theirs.tokens_per_s.value
-                interval = paired_gain(draft, theirs.step_time_s, bucket.draft, ours.step_time_s, traffic)
-                assert interval is not None
-                assert gain <= max(at.loss, TIE) + 1e-9 or interval.low <= at.loss, (draft, gain, at.loss)
+                if gain > max(at.loss, TIE) + 1e-9:  # documents are redrawn only where they decide
+                    interval = paired_gain(draft, theirs.step_time_s, bucket.draft, ours.step_time_s, traffic)
+                    assert interval is not None
+                    assert interval.low <= at.loss, (draft, gain, at.loss)
 
 
 @pytest.mark.parametrize("seed", range(6))

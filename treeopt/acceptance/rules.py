@@ -13,9 +13,10 @@ GREEDY: Final = "greedy"
 TARGET_SAMPLE: Final = "target-sample"
 RECURSIVE_REJECTION: Final = "recursive-rejection"
 INDEPENDENT_REJECTION: Final = "recursive-rejection-with-replacement"
+BLOCK: Final = "block"
 TYPICAL: Final = "typical"
 
-EXACT_RULES: Final = (GREEDY, TARGET_SAMPLE, RECURSIVE_REJECTION, INDEPENDENT_REJECTION)
+EXACT_RULES: Final = (GREEDY, TARGET_SAMPLE, RECURSIVE_REJECTION, INDEPENDENT_REJECTION, BLOCK)
 APPROXIMATE_RULES: Final = (TYPICAL,)
 RULES: Final = (*EXACT_RULES, *APPROXIMATE_RULES)
 KNOWN_RULES: Final = f"known: {', '.join(RULES)}"

@@ -9,7 +9,14 @@ from typing import Final
 
 from treeopt.acceptance.replay import ALL_POSITIONS_FLATTER
 from treeopt.check.change import DriftVerdict
-from treeopt.check.checks import above_bound, collapse, larger_accepts_less, moved, not_active
+from treeopt.check.checks import (
+    above_bound,
+    collapse,
+    larger_accepts_less,
+    moved,
+    not_active,
+    stopped_for_good,
+)
 from treeopt.check.comparing import compare_all
 from treeopt.check.matching import PlannedBuckets, deployed_plan
 from treeopt.check.measured import Metrics, read_metrics
@@ -89,6 +96,7 @@ def check_plan(
         *_of_compared(compared, inputs),
         *larger_accepts_less(metrics.sources, candidates, gate),
         *collapse(metrics.windows, gate),
+        *stopped_for_good(metrics, candidates),
     ]
     return CheckReport(
         kind=metrics.kind,

@@ -12,7 +12,7 @@ from treeopt.check.change import Change, DriftVerdict
 from treeopt.check.matching import PlannedBuckets, chain_survival, where
 from treeopt.check.measured import Measured, Metrics
 from treeopt.check.report import Compared, Finding, FindingKind
-from treeopt.check.windows import LogWindow, pooled
+from treeopt.check.windows import MIN_WINDOWS, LogWindow, pooled
 from treeopt.engines.format import DRAFT_TOKENS
 from treeopt.tree import DraftTree
 
@@ -137,6 +137,24 @@ def collapse(windows: Sequence[LogWindow], gate: float) -> Iterator[Finding]:
                 next_step="the drafter's state went stale (TensorRT-LLM #16888): draft one token at least at every "
                 "batch size",
             )
+
+
+def stopped_for_good(metrics: Metrics, candidates: PlannedBuckets) -> Iterator[Finding]:
+    """Drafts at first and none from some iteration on, where every bucket drafts: TensorRT-LLM's threshold."""
+    windows = metrics.windows
+    last = max((i for i, window in enumerate(windows) if not window.is_off), default=None)
+    if metrics.kind != "trtllm-stats" or last is None or not all(bucket.speculate for bucket in candidates.every):
+        return
+    since = len(windows) - 1 - last
+    if since < MIN_WINDOWS or any(window.is_off for window in windows[:last]):
+        return
+    yield Finding(
+        kind=FindingKind.STOPPED_FOR_GOOD,
+        where=_all(candidates),
+        seen=f"no {DRAFT_TOKENS} in the last {since} of {len(windows)} iterations",
+        next_step="acceptance_rate_threshold switches speculation off until a restart once acceptance falls below it: "
+        "take it out of the configuration, and restart",
+    )
 
 
 def _all(candidates: PlannedBuckets) -> str:

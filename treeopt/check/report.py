@@ -21,6 +21,7 @@ class FindingKind(StrEnum):
     ABOVE_BOUND = "length above its bound"
     LARGER_TREE_ACCEPTS_LESS = "larger tree accepts less"
     COLLAPSE_AFTER_PAUSE = "collapse after a pause"
+    STOPPED_FOR_GOOD = "drafting stopped for good"
 
 
 @dataclass(frozen=True, kw_only=True)

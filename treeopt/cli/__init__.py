@@ -70,6 +70,8 @@ app = Commands(
         "check": LazyCommand("treeopt.cli.check:check", "Whether a running plan still accepts what it promised."),
         "bench": LazyCommand("treeopt.cli.bench:bench", "Plain, the best chain and the plan decoded on this device."),
         "measure": LazyCommand("treeopt.cli.measure:measure", "Your own server: step times by (batch, K), acceptance."),
+        "doctor": LazyCommand("treeopt.cli.doctor:doctor", "What is installed here, and what each lack costs."),
+        "glossary": LazyCommand("treeopt.cli.glossary:glossary", "What the words and symbols of answers mean."),
         "ranks": LazyCommand("treeopt.cli.ranks:group", "Rank profiles: collect, import, show, merge."),
         "profile": LazyCommand(
             "treeopt.cli.profile:group", "Hardware profiles: time this device, or fit measured times."

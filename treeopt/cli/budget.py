@@ -24,6 +24,10 @@ def budget(
     rule: Annotated[str, CliOption(help="How the engine builds its trees: ddtree, jetspec or opt-tree.")] = "ddtree",
     most: Annotated[int, CliOption(min=1, help="Largest budget, as the engine counts it.")] = 64,
     topk: Annotated[int | None, CliOption(min=1, help="Guesses per depth; by default all that were recorded.")] = None,
+    build: Annotated[
+        str | None,
+        CliOption(help="One budget for all batch sizes, and its flags, of a build: sglang-pr-29907."),
+    ] = None,
     hardware: Hardware = Names.hardware,
     model: Model = Names.model,
     drafter: Annotated[str, CliOption(help=DRAFTERS)] = "medusa",
@@ -37,13 +41,17 @@ def budget(
     json: Json = False,
 ) -> None:
     """The budget with the most tokens/s for each batch size, beside static trees, chains and adaptive chains."""
-    from treeopt.acceptance.budget_tree import budget_rule
+    from treeopt.acceptance.budget_tree import DDTREE, budget_rule
     from treeopt.cli import console
+    from treeopt.cost import named_drafter
+    from treeopt.engines.pull_requests import budget_build
     from treeopt.planner.budget import best_budgets
     from treeopt.planner.inputs import load_inputs
     from treeopt.render.budget import report
 
-    asked = budget_rule(rule)
+    asked, target = budget_rule(rule), None if build is None else budget_build(build)
+    if target is not None and named_drafter(drafter).partition(":")[0] not in target.drafters:
+        raise InputError(f"{target.name} runs no {drafter} drafter", hint=f"it runs {', '.join(target.drafters)}")
     names = Names(ranks=ranks, hardware=hardware, model=model, drafter=drafter, dtype=dtype, kv_dtype=kv_dtype, tp=tp)
     with console.working("valuing budgets"):
         found = best_budgets(
@@ -54,11 +62,14 @@ def budget(
             most=most,
             topk=topk,
             known=None if lengths is None else _known(lengths),
+            one_for_all=target is not None,
             seed=seed,
         )
     console.report(found, json, report)
     if not json:
         console.notes(found.notes)
+    if target is not None:
+        console.notes([f"start: {target.flags(DDTREE.budget(found.rows[0].nodes))}", target.says])
 
 
 def _known(text: str) -> dict[int, float]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import click
 
 from treeopt.cli.command import CliOption
-from treeopt.cli.options import DraftTokens, EvidenceKind, Json, PlanFile, PlanRanks
+from treeopt.cli.options import AllNotes, DraftTokens, EvidenceKind, Json, PlanFile, PlanRanks
 
 if TYPE_CHECKING:
     from treeopt.check.report import CheckReport
@@ -44,6 +44,7 @@ def check(
     kind: EvidenceKind = None,
     draft_tokens: DraftTokens = None,
     ranks: PlanRanks = None,
+    notes: AllNotes = False,
     json: Json = False,
 ) -> None:
     """Say whether a deployed plan is active and still accepts what it promised; exit 3 if not."""
@@ -57,7 +58,7 @@ def check(
         raise click.UsageError("give --metrics FILE, or --url of the server")
     own = load_plan(plan) if deployed is None else deployed_plan(load_plan(plan), load_schedule(deployed))
     if url is not None:
-        _check_live(own, url, gate=gate, batch=batch, seconds=seconds, json=json)
+        _check_live(own, url, gate=gate, batch=batch, seconds=seconds, json=json, notes=notes)
         return
     with console.working("checking"):
         report = check_files(
@@ -70,10 +71,12 @@ def check(
             draft_tokens=draft_tokens,
             ranks=ranks,
         )
-    _told(report, json)
+    _told(report, json, notes)
 
 
-def _check_live(plan: Plan, url: str, *, gate: float, batch: int | None, seconds: float, json: bool) -> None:
+def _check_live(
+    plan: Plan, url: str, *, gate: float, batch: int | None, seconds: float, json: bool, notes: bool
+) -> None:
     from treeopt.check.live import Scrapes, for_plan, watch
     from treeopt.cli import console
     from treeopt.render.watch import line
@@ -82,15 +85,13 @@ def _check_live(plan: Plan, url: str, *, gate: float, batch: int | None, seconds
     with Scrapes.of(url) as scrapes, console.if_interrupted(lambda: "nothing was decided yet"):
         decide = for_plan(plan, gate=gate, batch=batch, into=reports)
         watch(scrapes, decide, interval_s=INTERVAL_S, seconds=seconds, tell=lambda w: click.echo(line(w), err=True))
-    _told(reports[-1], json)
+    _told(reports[-1], json, notes)
 
 
-def _told(report: CheckReport, json: bool) -> None:
+def _told(report: CheckReport, json: bool, notes: bool) -> None:
     from treeopt.cli import console
     from treeopt.render.check import report as drawn
 
-    console.report(report, json, drawn)
-    if not json:
-        console.notes(report.notes)
+    console.answer(report, json, drawn, report.notes, all_notes=notes)
     if report.drifted:
         raise click.exceptions.Exit(DRIFT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from treeopt.cli.command import CliOption
-from treeopt.cli.options import Json, PlanFile, PlanRanks, Plot
+from treeopt.cli.options import AllNotes, Json, PlanFile, PlanRanks, Plot
 
 
 def compare(
@@ -16,6 +16,7 @@ def compare(
     ],
     ranks: PlanRanks = None,
     plot: Plot = None,
+    notes: AllNotes = False,
     json: Json = False,
 ) -> None:
     """Price a plan against path lists, chains or plain decoding, from the plan's own evidence."""
@@ -29,6 +30,5 @@ def compare(
     found = run(plan, *rivals, ranks=ranks)
     if plot is not None:
         save_picture(plot, gains_picture(found.comparisons))
-    console.report(found, json, report)
-    console.notes([] if json else found.notes)
+    console.answer(found, json, report, found.notes, all_notes=notes)
     console.wrote(plot)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
@@ -19,6 +19,7 @@ _STYLES: Final = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: 
 T = TypeVar("T")
 # Wide enough for every table: a pipe or a log has no width of its own to fold at.
 _PIPE_WIDTH = 160
+_NOTES: Final = 3
 
 
 def result(*parts: RenderableType) -> None:
@@ -36,6 +37,34 @@ def report(value: T, json: bool, draw: Callable[[T, int], RenderableType]) -> No
     from treeopt.files.typed import json_text
 
     click.echo(json_text(value))
+
+
+def answer(
+    value: T,
+    json: bool,
+    draw: Callable[[T, int], RenderableType],
+    said: Iterable[str | Note],
+    *,
+    all_notes: bool = False,
+    standing: Sequence[str] = (),
+) -> None:
+    """Print an answer with what its reader must know: errors and warnings above it, notes below, three at most.
+
+    A document has all notes in itself. Notes that hold one of `standing` are the same in every answer from one source:
+    they are shown with `all_notes` only, as those beyond three are.
+    """
+    if json:
+        report(value, json, draw)
+        return
+    found = list(dict.fromkeys(Note.note(item) if isinstance(item, str) else item for item in said))
+    notes(note for note in found if note.level is not Level.NOTE)
+    report(value, json, draw)
+    rest = [note for note in found if note.level is Level.NOTE]
+    own = [note for note in rest if all_notes or not any(words in note.text for words in standing)]
+    shown = own if all_notes or len(own) <= _NOTES else own[: _NOTES - 1]
+    notes(shown)
+    if len(own) > len(shown):
+        notes([f"{len(rest) - len(shown)} more: add --notes"])
 
 
 def width() -> int:

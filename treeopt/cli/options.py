@@ -78,6 +78,7 @@ Drafted = Annotated[
 
 TargetModel = Annotated[str, CliOption(help="Target: a directory, a .gguf file or a hub id.", metavar="DIR_OR_ID")]
 Json = Annotated[bool, CliOption("--json", help="Print one JSON document instead of tables.")]
+AllNotes = Annotated[bool, CliOption("--notes", help="Show all notes, not only the first three.")]
 Out = Annotated[Path | None, CliOption("--out", "-o", help="Write the file here.")]
 PlanOut = Annotated[Path | None, CliOption("--out", "-o", help="Write the plan here.")]
 Plot = Annotated[Path | None, CliOption(metavar="FILE", help="Also draw it: .svg, .png or .pdf (extra report).")]
@@ -124,7 +125,7 @@ def command_line() -> str:
     for word in words:
         if word in ("--out", "-o", "--report"):
             next(words, None)
-        elif word != "--json" and not word.startswith(("--out=", "-o", "--report=")):
+        elif word not in ("--json", "--notes") and not word.startswith(("--out=", "-o", "--report=")):
             kept.append(word)
     return shlex.join(["treeopt", *kept])
 

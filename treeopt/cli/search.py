@@ -10,6 +10,7 @@ import click
 from treeopt.cli.command import CliOption
 from treeopt.cli.options import (
     DRAFTERS,
+    AllNotes,
     Dtype,
     Hardware,
     Json,
@@ -141,6 +142,7 @@ def search(
         bool, CliOption("--allow-off", help="With --engine: draft nothing where that is faster.")
     ] = False,
     seed: Annotated[int, CliOption(help="Seed of the bootstrap behind the intervals.")] = 0,
+    notes: AllNotes = False,
     out: PlanOut = None,
     page: Annotated[
         Path | None,
@@ -162,6 +164,7 @@ def search(
     if allow_off and engine is None:
         raise click.BadParameter("without --engine drafting nothing is always allowed", param_hint="--allow-off")
     from treeopt.cli import console
+    from treeopt.planner.names import SEARCHED_WITHIN
     from treeopt.planner.search import search as run
     from treeopt.render.search import report
 
@@ -208,8 +211,8 @@ def search(
         )
     if out is not None:
         plan.save(out)
-    console.report(plan, json, report)
-    console.notes(plan.notes)
+    standing = (f"{plan.sources.hardware.name}: ", SEARCHED_WITHIN)
+    console.answer(plan, json, report, plan.notes, all_notes=notes, standing=standing)
     if page is not None:
         write_page(plan, page)
     console.wrote(out, page)

@@ -32,7 +32,7 @@ _WITH_FILE: Final = (
     *("peagle", "dflash", "jetspec", "dflash2", "dspark"),
 )
 _WHAT: Final = "drafter's config.json"
-# What the engines and trainers call the width of a block; `dspark_block_size` counts guesses.
+# What the engines and trainers call the width of a block.
 _BLOCK: Final = ("block_size", "dspark_block_size")
 
 
@@ -132,10 +132,16 @@ def _shape(root: Field) -> ModelShape:
     """The sizes of a head's layers; trainers' format keeps them in a part of its own, the vocabulary beside it."""
     speculators = "transformer_layer_config" in root.mapping()
     model = model_from_config(root.get("transformer_layer_config") if speculators else root)
+    if "dspark_block_size" in root.mapping():  # a target's own config: of it the drafter has one layer per fused state
+        layers = block_value(root.mapping(), "dspark_target_layer_ids")
+        model = replace(model, layers=len(layers) if isinstance(layers, list) and layers else 1, window=None)
+        model = replace(model, experts=model.experts and replace(model.experts, dense_layers=0), linear=None)
     vocab = _number(root, "draft_vocab_size")
     rough = []
     if "hc_mult" in root.mapping():
         rough.append("its hyper-connections have no price")
+    if "linear_attn_config" in root.mapping():
+        rough.append("its linear-attention layers are priced as attention")
     if "o_lora_rank" in root.mapping():
         rough.append("its low-rank projections are priced as full ones")
     if str(block_value(root.mapping(), "markov_head_type") or "vanilla") != "vanilla":

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import ClassVar, Final
 
 from treeopt.cost.engine import EngineSteps
 from treeopt.cost.formats import Dtype
@@ -18,10 +18,9 @@ from treeopt.cost.kernels.roofline import Roofline
 from treeopt.cost.kernels.times import KernelTimes
 from treeopt.errors import InputError
 from treeopt.files.documents import Document, Field, dump_yaml, read_document
-from treeopt.files.typed import ALL_DIGITS, check_format, read, write
+from treeopt.files.typed import check_format, read, write
 from treeopt.files.writing import Output, check_writable, write_files
 
-HARDWARE_FORMAT: Final = "treeopt.hardware/1"
 _PROFILE: Final = "hardware profile"
 _SOURCES: Final = ("datasheet", "measured")
 _RATES: Final = ("bandwidth_bytes_per_s", "peak_flops", "memory_bytes", "link_bandwidth_bytes_per_s", "launch_s")
@@ -59,6 +58,8 @@ class Measurement:
 class Hardware:
     """A GPU: how fast it streams, computes, sends and starts kernels.
 
+    A file with `fits` names in `rows` the one that holds their curves, with its hash.
+
     Attributes:
         source: `datasheet` or `measured`.
         bandwidth_bytes_per_s: memory bandwidth.
@@ -71,6 +72,14 @@ class Hardware:
         fits: the kernel times through measured rows; None where only the rates are known.
         engine_steps: what the engine takes beyond kernels; None where nobody fitted it.
     """
+
+    FORMAT: ClassVar[str] = "treeopt.hardware/1"
+    SPARSE: ClassVar[bool] = True
+    EXACT: ClassVar[bool] = True
+    WRITTEN: ClassVar[tuple[str, ...]] = (
+        *("name", "device", "source", "bandwidth_bytes_per_s", "memory_bytes", "link_bandwidth_bytes_per_s"),
+        *("launch_s", "peak_flops", "sources", "measurement", "engine_steps", "fits"),
+    )
 
     name: str
     device: str
@@ -93,7 +102,7 @@ class Hardware:
             FileFormatError: a key that is missing or unknown, or a number out of range, with its line.
         """
         root = document.root
-        check_format(root, HARDWARE_FORMAT, what=_PROFILE)
+        check_format(root, cls.FORMAT, what=_PROFILE)
         root.only("format", "name", "device", "source", *_RATES, "sources", *_MEASURED, "engine_steps")
         has_fits = bool({*_MEASURED} & root.mapping().keys())
         has_steps = "engine_steps" in root.mapping()
@@ -125,21 +134,6 @@ class Hardware:
             link_bandwidth_bytes_per_s=self.link_bandwidth_bytes_per_s,
             note=note,
         )
-
-    def document(self) -> dict[str, Any]:
-        """The GPU as a treeopt.hardware/1 file, all but the pointer to the rows file that `save_hardware` adds."""
-        return {
-            "format": HARDWARE_FORMAT,
-            "name": self.name,
-            "device": self.device,
-            "source": self.source,
-            **{key: getattr(self, key) for key in _RATES if key != "peak_flops"},
-            "peak_flops": {str(dtype): peak for dtype, peak in self.peak_flops.items()},
-            "sources": dict(self.sources),
-            **({"measurement": write(self.measurement)} if self.measurement else {}),
-            **({"engine_steps": write(self.engine_steps, digits=ALL_DIGITS)} if self.engine_steps else {}),
-            **({"fits": self.fits.document()} if self.fits else {}),
-        }
 
     @property
     def engine_name(self) -> str:
@@ -210,7 +204,7 @@ def save_hardware(path: Path, hardware: Hardware) -> tuple[Path, ...]:
         InputError: a file cannot be written, or is named as its curves would be.
     """
     check_profile_path(path)
-    document, outputs = hardware.document(), []
+    document, outputs = write(hardware), []
     if hardware.fits is not None:
         archive = hardware.fits.archive()
         sha256 = hashlib.sha256(archive).hexdigest()

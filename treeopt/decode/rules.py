@@ -7,6 +7,7 @@ of the last accepted node gives the token that follows: the correction where a g
     target-sample                          exact: sample the target at the node, follow the child that holds the token
     recursive-rejection                    exact, for distinct draws from the drafter (Sequoia)
     recursive-rejection-with-replacement   exact, for independent draws from the drafter (SpecInfer)
+    block                                  exact, for chains drawn from the drafter: all of it judged together
     typical                                APPROXIMATE: the output does not follow the target's law (Medusa)
 """
 
@@ -20,6 +21,7 @@ from typing import Final
 import numpy as np
 
 from treeopt.acceptance.rules import (
+    BLOCK,
     EXACT_RULES,
     GREEDY,
     INDEPENDENT_REJECTION,
@@ -29,6 +31,7 @@ from treeopt.acceptance.rules import (
 )
 from treeopt.arrays import BoolArray, IntArray
 from treeopt.decode.batch import NOTHING, TreeBatch, at
+from treeopt.decode.block import block
 from treeopt.decode.draws import Draws
 from treeopt.decode.rejection import reject
 from treeopt.decode.verdicts import AcceptedPaths, StepToVerify, needed
@@ -48,11 +51,12 @@ class Siblings(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """An acceptance rule."""
+    """An acceptance rule; one of `chains_only` never accepts a node that is not a first child."""
 
     name: str
     siblings: Siblings
     judge: Callable[[StepToVerify, Draws], AcceptedPaths]
+    chains_only: bool = False
 
     @property
     def exact(self) -> bool:
@@ -129,6 +133,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(name=TARGET_SAMPLE, siblings=Siblings.BEST, judge=target_sample),
     Rule(name=RECURSIVE_REJECTION, siblings=Siblings.DISTINCT, judge=distinct_rejection),
     Rule(name=INDEPENDENT_REJECTION, siblings=Siblings.INDEPENDENT, judge=independent_rejection),
+    Rule(name=BLOCK, siblings=Siblings.DISTINCT, judge=block, chains_only=True),
     Rule(name=TYPICAL, siblings=Siblings.BEST, judge=typical),
 )
 

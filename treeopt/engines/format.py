@@ -209,6 +209,7 @@ class Engine:
     `checked` is the release or commit against which they were checked, '' where there is none, `checked_by` by what:
     "own code" where a test of this project runs the engine's, "source" where that was read, "documentation only";
     `checked_since`: so were all releases from that one on. `lookup_rule`: whose rule its n-gram drafts follow.
+    `length_setting`, `tree_settings`: what a chain's K and a dynamic tree's three numbers are called in it.
     """
 
     name: str
@@ -219,6 +220,8 @@ class Engine:
     bugs: tuple[Bug, ...] = ()
     checked_since: Release | None = None
     lookup_rule: LookupRule | None = None
+    length_setting: str = ""
+    tree_settings: str = ""
 
     @property
     def newest(self) -> Release:

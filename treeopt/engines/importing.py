@@ -28,7 +28,13 @@ from treeopt.solve.buckets import batches_in_words
 from treeopt.tree import DraftTree
 
 MAX_LENGTH: Final = 1000
-_SPECS: Final = "none, chain:K, sglang:STEPS,TOPK,TOKENS, trtllm:LENGTH,TOPK,TOKENS, openvino:DEPTH,BRANCHING,TOKENS"
+_SPECS: Final = (
+    "none, chain:K, vllm:K, sglang:STEPS,TOPK,TOKENS, trtllm:LENGTH,TOPK,TOKENS, openvino:DEPTH,BRANCHING,TOKENS"
+)
+
+
+# Whose setting is one number, a chain's length.
+_CHAINS: Final = ("chain", *(engine.name for engine in ENGINES if engine.length_setting))
 
 
 class _TripleSpec(NamedTuple):
@@ -87,7 +93,7 @@ def import_file(path: Path, target: EngineAt | None = None) -> ImportedDrafts:
 
 
 def parse_spec(text: str) -> DraftSchedule | None:
-    """Read `none`, `chain:K` or an engine's triple such as `sglang:3,4,16`; None for other text.
+    """Read `none`, `chain:K`, an engine's own K as `vllm:K`, or its triple as `sglang:3,4,16`; None for other text.
 
     Raises:
         InputError: numbers that are none, or that the engine cannot run.
@@ -95,9 +101,9 @@ def parse_spec(text: str) -> DraftSchedule | None:
     if text == "none":
         return DraftSchedule.constant(OFF)
     kind, colon, numbers = text.partition(":")
-    if not colon or (kind != "chain" and kind not in _TRIPLES):
+    if not colon or (kind not in _CHAINS and kind not in _TRIPLES):
         return None
-    if kind == "chain":
+    if kind in _CHAINS and not (kind in _TRIPLES and "," in numbers):
         return DraftSchedule.constant(DraftTree.chain(_chain_length(text, numbers)))
     return DraftSchedule.constant(_triple(text, numbers, _TRIPLES[kind]))
 

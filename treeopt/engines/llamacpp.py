@@ -88,6 +88,7 @@ def _read_ngram(source: EngineFile, word: str) -> Found:
 LLAMACPP: Final = Engine(
     name="llamacpp",
     title="llama.cpp",
+    length_setting="--spec-draft-n-max",
     checked="commit of 2026-11",
     checked_by="source",
     lookup_rule="llamacpp",

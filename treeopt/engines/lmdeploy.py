@@ -45,6 +45,7 @@ def _read(source: EngineFile) -> Found | None:
 LMDEPLOY: Final = Engine(
     name="lmdeploy",
     title="LMDeploy",
+    length_setting="num_speculative_tokens",
     checked="0.18.0",
     checked_by="source",
     formats=(Format(name="config", limits=Chains(), write=_write, read=_read, drafters=_DRAFTERS),),

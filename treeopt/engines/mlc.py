@@ -62,6 +62,7 @@ def _read(source: EngineFile) -> Found | None:
 MLC: Final = Engine(
     name="mlc",
     title="MLC-LLM",
+    length_setting="spec_draft_length",
     checked="commit 79d603f",
     checked_by="source",
     formats=(

@@ -74,6 +74,8 @@ def _read(source: EngineFile) -> Found | None:
 OPENVINO: Final = Engine(
     name="openvino",
     title="OpenVINO GenAI",
+    length_setting="num_assistant_tokens",
+    tree_settings="tree_depth, branching_factor, num_assistant_tokens + 1",
     checked="2026.4.1",
     checked_by="own code",
     formats=(

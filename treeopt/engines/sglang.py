@@ -277,6 +277,8 @@ def _adaptive(*, may_be_off: bool, since: Release, before: Release | None) -> Fo
 SGLANG: Final = Engine(
     name="sglang",
     title="SGLang",
+    length_setting="--speculative-num-steps",
+    tree_settings="--speculative-num-steps, -eagle-topk, -num-draft-tokens",
     checked="0.5.23",
     checked_by="own code",
     checked_since=_KEYED,

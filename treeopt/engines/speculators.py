@@ -41,6 +41,7 @@ def _read(source: EngineFile) -> Found | None:
 SPECULATORS: Final = Engine(
     name="speculators",
     title="speculators",
+    length_setting="speculative_tokens",
     checked="0.9.0",
     checked_by="source",
     formats=(Format(name="config", limits=Chains(), write=_write, read=_read, drafters=_DRAFTERS),),

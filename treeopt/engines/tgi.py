@@ -38,6 +38,7 @@ def _read(source: EngineFile) -> Found | None:
 TGI: Final = Engine(
     name="tgi",
     title="TGI",
+    length_setting="--speculate",
     checked="commit db931fc",
     checked_by="source",
     formats=(Format(name="flags", limits=Chains(), write=_write, read=_read, drafters=_DRAFTERS),),

@@ -71,6 +71,7 @@ def _found(length: Field, notes: tuple[str, ...], drafter: str | None) -> Found:
 TRANSFORMERS: Final = Engine(
     name="transformers",
     title="Transformers",
+    length_setting="num_assistant_tokens",
     checked="5.19.0",
     checked_by="own code",
     lookup_rule="transformers",

@@ -252,6 +252,8 @@ def _is_static_tree(draft: Draft) -> bool:
 TENSORRT_LLM: Final = Engine(
     name="trtllm",
     title="TensorRT-LLM",
+    length_setting="max_draft_len",
+    tree_settings="max_draft_len, dynamic_tree_max_topK, max_total_draft_tokens + 1",
     checked="1.4.0rc4",
     checked_by="documentation only",
     lookup_rule="trtllm",

@@ -163,6 +163,7 @@ def _changes(schedule: DraftSchedule) -> bool:
 VLLM: Final = Engine(
     name="vllm",
     title="vLLM",
+    length_setting="num_speculative_tokens",
     checked="0.33.0",
     checked_by="own code",
     lookup_rule="vllm",

@@ -66,6 +66,13 @@ def locate(kind: ShippedKind, name_or_file: str) -> Located:
     return Located(next((_PROFILES / kind).glob(f"**/{name_or_file}.yaml")), name_or_file, shipped=True)
 
 
+def hardware_for(name_or_file: str, engine: str) -> str:
+    """What --hardware means where an engine is named: a GPU's own name is that engine's measured profile of it."""
+    if Path(name_or_file).exists() or name_or_file in shipped_names("hardware"):
+        return name_or_file
+    return gpu_profile(name_or_file, engine=engine)
+
+
 def gpu_profile(gpu: str, *, engine: str | None = None) -> str:
     """The shipped profile that a GPU's own name means: `h200` is an H200.
 

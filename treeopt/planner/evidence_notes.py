@@ -11,6 +11,7 @@ from treeopt.acceptance.profile import Conditions
 from treeopt.acceptance.published import same_target
 from treeopt.acceptance.replay import ALL_POSITIONS_FLATTER
 from treeopt.acceptance.rules import (
+    BLOCK,
     GREEDY,
     INDEPENDENT_REJECTION,
     RECURSIVE_REJECTION,
@@ -25,7 +26,7 @@ from treeopt.planner.names import Names
 
 # Rules by how often they accept the same guesses, rarest first: a sample of the target meets the drafter's first guess
 # less often than its likeliest token does; guesses drawn from the drafter are rejected less than fixed ones.
-_ACCEPTING: Final = (TARGET_SAMPLE, INDEPENDENT_REJECTION, RECURSIVE_REJECTION, GREEDY, TYPICAL)
+_ACCEPTING: Final = (TARGET_SAMPLE, INDEPENDENT_REJECTION, RECURSIVE_REJECTION, BLOCK, GREEDY, TYPICAL)
 # Drafters by the acceptance length that is published for them on the same targets, shortest first.
 _GUESSING: Final = ("medusa", "eagle", "eagle3")
 _KINDS: Final = {

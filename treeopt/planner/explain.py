@@ -24,6 +24,7 @@ from treeopt.draft_family import ANY_TREE, OFF
 from treeopt.errors import InputError
 from treeopt.files.typed import Count, Whole
 from treeopt.plan.plan import Plan
+from treeopt.planner.engine_room import EngineRoom, engine_room
 from treeopt.planner.inputs import Inputs
 from treeopt.planner.reasons import cliff
 from treeopt.planner.sensitivity import TermedCost, cost_sensitivity, step_terms
@@ -121,13 +122,14 @@ class Explanation:
     `additions` are its nodes, best first, then those that would come next. `best_here` is the best choice for this
     batch size and context alone, whatever an engine loads; `sensitivity` is None where the step time does not come in
     terms, `cliff` where the step is not beside a jump of its time. `expected` is what the plan gives over its weights
-    of batch sizes, which chose its draft where one serves all; None without weights.
+    of batch sizes, which chose its draft where one serves all; None without weights. `engine` says how much the engine
+    may add before another draft is as fast; None for step times that the user gave.
     """
 
     FORMAT: ClassVar[str] = "treeopt.explain/2"
     WRITTEN: ClassVar[tuple[str, ...]] = (
         *("batch", "context", "bucket_batch", "bucket_context", "speculate", "choice", "plain", "best_here", "peak"),
-        *("plain_experts", "additions", "cliff", "expected", "sensitivity"),
+        *("plain_experts", "additions", "cliff", "expected", "engine", "sensitivity"),
     )
     batch: Count
     context: Whole
@@ -140,6 +142,7 @@ class Explanation:
     sensitivity: CostSensitivity | None
     cliff: str | None = None
     expected: OverWeights | None = None
+    engine: EngineRoom | None = None
 
     @property
     def bucket_batch(self) -> Span:
@@ -215,6 +218,9 @@ def explain(plan: Plan, inputs: Inputs, *, batch: int, context: int | None = Non
         sensitivity=cost_sensitivity(_alone(bucket, point, choice, plain, chain, runner_up), problem, traffic, cost),
         cliff=cliff(cost, batch * bucket.nodes),
         expected=plan.expected,
+        engine=None
+        if inputs.price_error is None
+        else engine_room(choice, plain, runner_up or bucket.runner_up, batch, inputs.kernels),
     )
 
 

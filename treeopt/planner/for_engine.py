@@ -8,12 +8,16 @@ from typing import NamedTuple
 
 from treeopt.acceptance.intervals import Interval
 from treeopt.acceptance.traffic import Traffic
+from treeopt.answer import Note
 from treeopt.cost.step_cost import StepCost
 from treeopt.draft_family import OFF, DynamicTrees, chain_length, in_words
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import EngineAt, find_engine
 from treeopt.errors import InputError, SearchError, TreeoptError
+from treeopt.files.shipped import gpu_profile
 from treeopt.planner.engine_questions import FormatQuestion, format_questions
+from treeopt.planner.inputs import Inputs
+from treeopt.planner.names import SEARCHED_WITHIN
 from treeopt.solve.bucket import Bucket, Option
 from treeopt.solve.buckets import batches_in_words
 from treeopt.solve.choose import paired_gain
@@ -180,11 +184,25 @@ def _at(free: Sequence[Answer], point: Point) -> Bucket:
     return next(b for b in buckets if b.batch.min <= point.batch <= b.batch.max and b.context.max == point.context)
 
 
+def foreign_price(target: Target, inputs: Inputs) -> list[Note]:
+    """That kernels of another engine price the step, and whose measured profile of the same GPU there is."""
+    name, theirs = target.engine.engine.name, inputs.hardware.engine_name
+    if inputs.cost is not inputs.kernels or theirs in ("", name) or not target.engine.engine.length_setting:
+        return []
+    gpu = inputs.hardware.name.partition(f"-{theirs}-")[0]
+    own = gpu_profile(gpu, engine=name)
+    way = f": pass --hardware {own}" if f"-{name}-" in own else "; two minutes of `treeopt measure` on your server tell"
+    measured = inputs.hardware.measurement.engine if inputs.hardware.measurement else theirs
+    return [
+        Note.warning(f"the step is priced with kernels as {measured} runs them, not {target.engine.engine.title}{way}")
+    ]
+
+
 def engine_notes(target: Target, found: Sequence[Restricted], evidence: Traffic) -> list[str]:
     """What the reader of the best answer must know about its engine."""
     best, engine = found[0], target.engine
     name = engine.words
-    notes = [f"{name} loads {best.form.format.limits.words}; searched within that ({best.form.format.name})"]
+    notes = [f"{name} loads {best.form.format.limits.words}; {SEARCHED_WITHIN} ({best.form.format.name})"]
     return [
         *notes,
         *_of_triples(found, evidence),

@@ -25,7 +25,7 @@ from treeopt.planner.reasons import (
     within_limits,
 )
 from treeopt.planner.sensitivity import cost_sensitivity
-from treeopt.planner.start_up import off_notes, started
+from treeopt.planner.start_up import branch_notes, off_notes, started
 from treeopt.solve.bucket import Bucket, EngineLoss, WorstLoss
 from treeopt.solve.problem import Problem
 from treeopt.solve.report import estimate, held_out_length
@@ -85,11 +85,12 @@ def make_plan(
     found: list[Restricted] = []
     of_engine: list[Note] = []
     if target is not None:
-        from treeopt.planner.for_engine import engine_notes, restricted_search  # imports all engines
+        from treeopt.planner.for_engine import engine_notes, foreign_price, restricted_search  # imports all engines
 
         found = restricted_search(target, questions, answers, evidence, inputs.cost, seed)
         answers = list(found[0].answers)
         of_engine = [Note.note(text) for text in engine_notes(target, found, evidence)]
+        of_engine += foreign_price(target, inputs)
         if (foreign := target.engine.foreign_lookup(target.drafter, sources.ranks.drafter)) is not None:
             of_engine.append(Note.warning(foreign))
         sources = replace(sources, engine=_engine(target, found, known=sources.ranks.knows_widths))
@@ -115,6 +116,7 @@ def make_plan(
             *of_engine,
             *map(Note.note, of_start),
             *(map(Note.note, off_notes(buckets, inputs)) if target is not None else ()),
+            *map(Note.warning, branch_notes(buckets, inputs)),
             *(note for note in of_inputs if note.text not in of_buckets),
             *(Note.note(text) for text in said),
         ),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 DEFAULT_HARDWARE: Final = "h100-sxm-vllm-0.24"
 DEFAULT_MODEL: Final = "llama-3.1-8b"
 DEFAULT_DRAFTER: Final = "eagle"
+SEARCHED_WITHIN: Final = "searched within that"  # of the note that says what an engine loads
 
 
 @dataclass(frozen=True, kw_only=True)

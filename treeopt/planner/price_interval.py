@@ -10,11 +10,10 @@ import math
 from dataclasses import replace
 from typing import Final
 
-import numpy as np
-
 from treeopt.answer import PRICE_LEVEL, Estimate
 from treeopt.cost.served.published import PriceError
 from treeopt.cost.step import ModelStep
+from treeopt.planner.engine_room import engine_adds_s
 from treeopt.solve.bucket import Bucket, Option, PaysIf, Verdict
 
 _TO_80: Final = 1.2816 / 1.9600  # normal quantiles of 80 % and 95 %
@@ -93,9 +92,5 @@ def _room_ms(bucket: Bucket, option: Option, kernels: ModelStep) -> float:
     the engine's share is 1.5 ms, the engine may add 4.5 ms.
     """
     assert bucket.plain is not None
-    batch, depth = np.array(bucket.batch.max), np.array(option.depth)
-    engine = kernels.engine
-    added_s = float(engine.time_s(batch, np.array(option.nodes), passes=depth))
-    added_s -= float(engine.time_s(batch, np.array(1), passes=np.array(0)))
     room_s = option.acceptance_length.value * bucket.plain.step_time_s - option.step_time_s
-    return 1e3 * (room_s + added_s)
+    return 1e3 * (room_s + engine_adds_s(option, bucket.batch.max, kernels))

@@ -10,6 +10,7 @@ from treeopt.answer import Note
 from treeopt.cost import break_even_batch
 from treeopt.cost.step_cost import StepCost
 from treeopt.draft_family import Chains, in_words
+from treeopt.draft_words import DraftWords, K, words_for
 from treeopt.plan.sources import RanksSource
 from treeopt.solve.bucket import Bucket, CostSensitivity, Option
 from treeopt.solve.buckets import batches_in_words
@@ -144,9 +145,10 @@ def reason(
         ranks: how far the evidence reaches.
         one_for_all: the engine has one setting, so more batch sizes in the list would not help.
     """
+    words = words_for(problem.family)
     if not bucket.speculate:
-        return [_why_not(bucket, ranks), *_over_weights(bucket, problem)]
-    parts = [_no_plain(bucket) if bucket.plain is None else _price(bucket, ridge_tokens)]
+        return [_why_not(bucket, ranks, words), *_over_weights(bucket, problem)]
+    parts = [_no_plain(bucket) if bucket.plain is None else _price(bucket, ridge_tokens, words)]
     parts += _slower(bucket, problem, one_for_all)
     largest = max(bucket.choice.nodes, bucket.runner_up.nodes if bucket.runner_up else 1)
     if largest == problem.limits.max_nodes:
@@ -159,13 +161,13 @@ def reason(
     return [*parts, *_chain(bucket, problem, ranks)]
 
 
-def _price(bucket: Bucket, ridge_tokens: float) -> str:
+def _price(bucket: Bucket, ridge_tokens: float, words: DraftWords) -> str:
     nodes, tokens = bucket.choice.nodes, bucket.verified_tokens
     side = "under" if tokens <= ridge_tokens else "over"
     return (
-        f"{tokens} verified tokens per step, {side} the ridge of {ridge_tokens:.0f} ({nodes} nodes stay under it up to "
-        f"batch {break_even_batch(ridge_tokens, nodes)}): the step takes {bucket.break_even_length:.2f}x a plain one "
-        f"and yields {bucket.acceptance_length.value:.2f} tokens"
+        f"{tokens} verified tokens per step, {side} the ridge of {ridge_tokens:.0f} (with {words.size(nodes)} "
+        f"up to batch {break_even_batch(ridge_tokens, nodes)}): the step takes {bucket.break_even_length:.2f}x a plain "
+        f"one and yields {bucket.acceptance_length.value:.2f} tokens"
     )
 
 
@@ -241,19 +243,23 @@ def _passed_over(bucket: Bucket, problem: Problem) -> list[str]:
     other = bucket.runner_up
     if other is None or bucket.loss_of(other) >= 0.0 or problem.objective is Objective.LENGTH:
         return []
-    gain, words = -bucket.loss_of(other), "plain decoding" if other.nodes == 1 else f"{other.nodes} nodes"
+    gain, said = (
+        -bucket.loss_of(other),
+        "plain decoding" if other.nodes == 1 else words_for(problem.family).size(other.nodes),
+    )
     if gain > TIE and bucket.serves_several:
         by_batch = bucket.batch.min != bucket.batch.max
         here, there = (f"batch {b}" if by_batch else f"context {c}" for b, c in bucket.ends)
-        return [f"{words} would gain {gain:.1%} at {here}, and lose at {there}"]
-    return [f"{words} would gain {gain:.1%}, " + ("a tie" if gain <= TIE else "which this evidence cannot tell")]
+        return [f"{said} would gain {gain:.1%} at {here}, and lose at {there}"]
+    return [f"{said} would gain {gain:.1%}, " + ("a tie" if gain <= TIE else "which this evidence cannot tell")]
 
 
-def _why_not(bucket: Bucket, ranks: RanksSource) -> str:
+def _why_not(bucket: Bucket, ranks: RanksSource, words: DraftWords) -> str:
     other = bucket.runner_up or bucket.best_chain
     if other is None or other.nodes == 1:
         return "the limits leave no tree to verify"
-    best = f"the best tree ({other.nodes} nodes)" if ranks.knows_widths else f"the best chain (K = {other.depth})"
+    chain = words is K or not ranks.knows_widths
+    best = f"the best chain (K = {other.depth})" if chain else f"the best tree ({words.size(other.nodes)})"
     needed, tokens = _needed(other, bucket), other.acceptance_length.value
     if tokens > needed:
         return f"do not speculate: {best} gains only {tokens / needed - 1.0:.2%}, less than the tie margin"

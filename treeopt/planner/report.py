@@ -95,7 +95,7 @@ def report_of(
     known = [rival for rival in others if parts.compared(rival, inputs)]
     priced = None if inputs is None else inputs.cost
     if inputs is not None and not isinstance(priced, ModelStep):
-        parts.left_out.append(LeftOut("roofline", "the step times are a table's, which knows of no kernels"))
+        parts.left_out.append(LeftOut("roofline", "the step times are given, not priced from kernels"))
     settings = parts.tried("settings", lambda: settings_of(own, engine)) if engine is None else settings_of(own, engine)
     return PlanReport(
         headline=headline(own),

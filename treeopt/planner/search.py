@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from treeopt.cost.step_cost import StepCost
+from treeopt.files.shipped import hardware_for
 from treeopt.plan.plan import Plan
 from treeopt.planner.inputs import load_inputs
 from treeopt.planner.make import make_plan
@@ -106,6 +107,7 @@ def search(
         from treeopt.planner.for_engine import Target  # imports all engines
 
         target = Target.find(engine, allow_off=allow_off, drafter=drafter)
+        hardware = hardware_for(hardware, target.engine.engine.name)
     usual = Names.drafter if target is None else target.drafter
     names = Names(ranks=ranks, hardware=hardware, model=model, drafter=drafter or usual, cost=cost, **inputs)
     return make_plan(

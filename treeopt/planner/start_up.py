@@ -16,7 +16,7 @@ import numpy as np
 from treeopt.arrays import FloatArray
 from treeopt.cost.drafter import OnePass
 from treeopt.cost.step import ModelStep
-from treeopt.draft_family import Chains
+from treeopt.draft_family import Chains, chain_length
 from treeopt.planner.inputs import Inputs
 from treeopt.solve.bucket import Bucket
 from treeopt.solve.price import price
@@ -54,7 +54,9 @@ def started(question: Problem, inputs: Inputs, target: Target | None) -> Started
     best = float(rates.max())
     K = int(np.flatnonzero(rates >= best + np.log1p(-TIE))[0]) + 1
     return Started(
-        replace(question, limits=replace(limits, max_depth=K)), _with_masks(inputs, K), tuple(_notes(K, rates, chains))
+        replace(question, limits=replace(limits, max_depth=K)),
+        _with_masks(inputs, K),
+        tuple(_notes(K, deepest, rates, chains)),
     )
 
 
@@ -76,6 +78,20 @@ def off_notes(buckets: Sequence[Bucket], inputs: Inputs) -> Iterator[str]:
         if chain.tokens_per_s.value > batch / (plain_s + idle_s):
             said += f"; a chain of {chain.depth} is faster than that: leave --allow-off out"
         yield said
+
+
+def branch_notes(buckets: Sequence[Bucket], inputs: Inputs) -> Iterator[str]:
+    """What trees cost a target with linear attention beyond their price: each branch has a state of its own."""
+    if inputs.model.linear is None or inputs.cost is not inputs.kernels:
+        return
+    trees = [bucket for bucket in buckets if chain_length(bucket.draft) is None]
+    if trees:
+        chain = max(bucket.best_chain.tokens_per_s.value / bucket.tokens_per_s.value for bucket in trees)
+        yield (
+            f"{inputs.model.name} has linear-attention layers, which need a state per branch: a tree is priced with "
+            "one written for every node, but engines run it without captured graphs, where a chain was 46 % faster "
+            f"(vLLM pull request 42910); the best chain has {chain:.0%} of the tree's priced tokens/s"
+        )
 
 
 def _chains_of(target: Target | None) -> Chains | None:
@@ -125,15 +141,15 @@ def _times_s(step: ModelStep, batches: Sequence[int], K: int, context: int) -> F
     return step.step_time_s(np.array(batches, dtype=np.int64), depth + 1, depth, widths, context)
 
 
-def _notes(K: int, rates: FloatArray, chains: Chains) -> Iterator[str]:
-    """What was chosen, and what the widest pass would have cost."""
-    rest = (
-        "a shorter length in the schedule verifies less and drafts as much" if chains.per_batch else "all are verified"
-    )
+def _notes(K: int, trained: int, rates: FloatArray, chains: Chains) -> Iterator[str]:
+    """What was chosen, what the widest pass would have cost, and what is not known of a narrower one."""
+    rest = "shorter lengths in the schedule draft as much and verify less" if chains.per_batch else "all are verified"
     yield f"start the engine with {K} tokens per pass (num_speculative_tokens, the root not counted): {rest}"
     lost = 1.0 - float(np.exp(rates[-1] - rates[K - 1]))
     if len(rates) > K and lost > TIE:
+        yield f"started with {len(rates)} it would be {lost:.1%} slower on average over these batch sizes"
+    if trained > K:
         yield (
-            f"started with {len(rates)} it would be {lost:.1%} slower on average over these batch sizes; acceptance of "
-            "a pass of fewer masks is taken to be that of the longer one, cut short: measure it at the K you start with"
+            f"the drafter guesses {trained} tokens as trained; with {K} masks its acceptance is taken to be that of "
+            "the longer pass, cut short: measure it at the K that you start with"
         )

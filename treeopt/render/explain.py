@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from treeopt.cost.terms import ExpertVisits, Term
+from treeopt.planner.engine_room import EngineRoom
 from treeopt.planner.explain import Addition, Explanation
 from treeopt.render.search import WIDE
 from treeopt.render.text import percent, plain_table, rate, words
@@ -30,6 +31,8 @@ def report(explanation: Explanation, width: int) -> RenderableType:
     parts: list[RenderableType] = [_head(explanation), Text(), _nodes(explanation, width), Text(), _stops(explanation)]
     if explanation.sensitivity is not None:
         parts += [Text(), _terms(explanation.sensitivity, width), Text(), _flips(explanation.sensitivity)]
+    if explanation.engine is not None:
+        parts.append(_engine(explanation.engine, drafts=explanation.choice.nodes > 1))
     return Group(*parts)
 
 
@@ -178,6 +181,20 @@ def _flips(sensitivity: CostSensitivity) -> Text:
     else:
         text.append("\nNo measured error: what a wrong term would cost is not known.", style="dim")
     return text
+
+
+def _engine(room: EngineRoom, *, drafts: bool) -> Text:
+    """At how many milliseconds of the engine's another draft is as fast."""
+    text = Text(f"Engine: priced with {room.added_ms:.2f} ms more in a speculative step than in a plain one. ")
+    if not drafts:
+        pays = "at no time" if room.runner_up_ms is None else f"below {room.runner_up_ms:.2f} ms"
+        return text.append(f"The best draft would pay {pays}.")
+    if room.plain_ms is not None:
+        text.append(f"Plain decoding wins above {room.plain_ms:.2f} ms")
+    if room.runner_up_ms is not None:
+        side = "above" if room.runner_up_above else "below"
+        text.append(f"{', the' if room.plain_ms is not None else 'The'} runner-up {side} {room.runner_up_ms:.2f} ms")
+    return text.append("." if room.plain_ms is not None or room.runner_up_ms is not None else "No time of it decides.")
 
 
 def _ms(seconds: float) -> str:

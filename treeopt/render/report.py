@@ -84,6 +84,7 @@ def page(found: PlanReport, *, command: str) -> str:
         trees=list(_trees(plan)),
         why=list(_why(found)),
         reasons=tables.reasons_table(plan),
+        counted=any(r.rate.has_interval for own in found.acceptance for r in own.rates),
         acceptance=[
             _figure(acceptance_picture(own, i), f"{own.name} ({own.kind})", tables.acceptance_table(own))
             for i, own in enumerate(found.acceptance)
@@ -216,5 +217,6 @@ def _made(plan: Plan) -> PageTable:
     )  # fmt: skip
     rows = [[kind, source.reference, source.sha256[:16]] for kind, source in named if source is not None]
     rows.append(["drafter", of.drafter.reference, ""])
-    rows.append(["treeopt", plan.created_with.treeopt, ""])
+    rows.append(["plan by treeopt", plan.created_with.treeopt, ""])
+    rows.append(["page by treeopt", VERSION, ""])
     return PageTable(["made from", "name or file", "sha256 begins"], rows, frozenset({1}))

@@ -10,8 +10,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from treeopt.draft_words import DRAFT_TOKENS, NODES, DraftWords, K, words_of
+from treeopt.glossary import short
 from treeopt.plan.plan import Plan
-from treeopt.plan.sources import FormatLoss
+from treeopt.plan.sources import EngineSource, FormatLoss
 from treeopt.planner.names import DEFAULT_HARDWARE, DEFAULT_MODEL
 from treeopt.render.drawing import draw
 from treeopt.render.text import estimate, loss, ms, percent, plain_table, rate, speedup, words
@@ -27,8 +29,27 @@ DRAWN_NODES: Final = 24
 def report(plan: Plan, width: int) -> RenderableType:
     """What the plan was made from; then its one answer in full, or a line per bucket."""
     if len(plan.buckets) == 1:
-        return Group(plan_heading(plan), one_bucket(plan.buckets[0], plan.weights))
-    return Group(plan_heading(plan), bucket_table(plan, width), *_over_weights(plan))
+        return Group(plan_heading(plan), one_bucket(plan.buckets[0], plan.weights, plan.sources.engine))
+    return Group(
+        plan_heading(plan), bucket_table(plan, width), legend(plan.buckets, plan.sources.engine), *_over_weights(plan)
+    )
+
+
+def counted(buckets: Sequence[Bucket], engine: EngineSource | None) -> DraftWords:
+    """How these drafts are counted: as the engine that will load them does."""
+    return NODES if engine is None else words_of([b.draft for b in buckets if b.speculate])
+
+
+def legend(buckets: Sequence[Bucket], engine: EngineSource | None) -> Text:
+    """A line for each symbol of a table."""
+    how, setting = counted(buckets, engine), ""
+    if engine is not None and how is not NODES:
+        from treeopt.engines.registry import find_engine  # imports all engines
+
+        found = find_engine(engine.wanted).engine
+        named = found.length_setting if how is K else found.tree_settings
+        setting = f"{named} in {found.title}" if named else ""
+    return Text("\n".join((short(how.head, setting), short("E"))), style="dim")
 
 
 def _over_weights(plan: Plan) -> list[Text]:
@@ -37,7 +58,8 @@ def _over_weights(plan: Plan) -> list[Text]:
     if mean is None:
         return []
     over = "" if mean.speedup is None else f", {mean.speedup:.2f}x plain decoding"
-    return [Text(f"over the weights of batch sizes: {mean.tokens_per_s:,.0f} tokens/s{over}")]
+    at = f" at context {plan.context}" if len(plan.contexts) > 1 else ""
+    return [Text(f"over the weights of batch sizes{at}: {mean.tokens_per_s:,.0f} tokens/s{over}")]
 
 
 def plan_heading(plan: Plan) -> Text:
@@ -79,9 +101,12 @@ def _contexts(plan: Plan) -> str:
     return f"context {listed[0]}" if len(listed) == 1 else f"contexts {', '.join(listed)}"
 
 
-def one_bucket(bucket: Bucket, weights: Sequence[BatchWeight] = ()) -> RenderableType:
+def one_bucket(
+    bucket: Bucket, weights: Sequence[BatchWeight] = (), engine: EngineSource | None = None
+) -> RenderableType:
     """The answer for one bucket: verdict, tree, alternatives, reason."""
-    parts: list[RenderableType] = [Text(), _verdict(bucket), Text()]
+    how = counted([bucket], engine)
+    parts: list[RenderableType] = [Text(), _verdict(bucket, how), Text()]
     if bucket.speculate:
         parts += [
             Padding(draw(bucket.tree, bucket.path_probabilities, limit=DRAWN_NODES), (0, 2), expand=False),
@@ -89,7 +114,7 @@ def one_bucket(bucket: Bucket, weights: Sequence[BatchWeight] = ()) -> Renderabl
         ]
     if len(bucket.by_batch) > 1:
         parts += [batches_table(bucket, weights), Text()]
-    return Group(*parts, alternatives(bucket), Text(), _because(bucket))
+    return Group(*parts, alternatives(bucket, how), legend([bucket], engine), Text(), _because(bucket, how))
 
 
 def batches_table(bucket: Bucket, weights: Sequence[BatchWeight] = ()) -> Table:
@@ -129,8 +154,10 @@ def bucket_cells(b: Bucket, plan: Plan, width: int) -> dict[str, str]:
     tight = not wide and (several or limited or b.engine_loss is not None)  # no place for intervals
     yes, chain, time = b.speculate, b.best_chain, b.time_per_token
     cells = {"context": b.context.words} if several else {}
-    cells |= {"batch": b.batches, "verify": (_shape(b) + "*" * _ends(b, plan)) if yes else "nothing"}
-    cells |= {} if tight and limited else {"depth": str(b.depth) if yes else ""}
+    how = counted(plan.buckets, plan.sources.engine)
+    cells |= {"batch": b.batches, _head(how): (_shape(b, how) + "*" * _ends(b, plan)) if yes else "nothing"}
+    if how is NODES and not (tight and limited):
+        cells["depth"] = str(b.depth) if yes else ""
     cells["E"] = "" if not yes else f"{b.acceptance_length.value:.2f}" if tight else estimate(b.acceptance_length)
     if b.held_out_length is not None:
         cells["held-out E"] = f"{b.held_out_length.value:.2f}" if tight else estimate(b.held_out_length)
@@ -148,19 +175,20 @@ def bucket_cells(b: Bucket, plan: Plan, width: int) -> dict[str, str]:
         cells["engine loses"] = "not known" if lost.share is None else loss(lost.share.value)
     if wide and lost is not None:
         best = lost.unrestricted
-        cells["without it"] = "" if best is None else f"{rate(best.tokens_per_s)} (N={best.nodes})"
+        cells["without it"] = "" if best is None else f"{rate(best.tokens_per_s)} ({how.size(best.nodes)})"
     elif wide:
         cells["best chain"] = f"{rate(chain.tokens_per_s)} (K={chain.num_speculative_tokens})" if chain.depth else ""
         cells["plain"] = "not known" if b.plain is None else rate(b.plain.tokens_per_s)
     return cells
 
 
-def alternatives(bucket: Bucket) -> Table:
+def alternatives(bucket: Bucket, how: DraftWords = NODES) -> Table:
     """The choice beside the runner-up, the best chain and plain decoding, at the bucket's largest batch."""
-    table = plain_table(f"at batch {bucket.batch.max}", "nodes", "depth", "E", "step ms", "tokens/s", "against it")
+    table = plain_table(f"at batch {bucket.batch.max}", how.head, "depth", "E", "step ms", "tokens/s", "against it")
     chosen = "choice" if bucket.speculate else "choice: plain"
     E = estimate(bucket.acceptance_length) if bucket.speculate else "1.00"
-    table.add_row(Text(chosen, style="bold green"), *_sizes(bucket.choice, E), "")
+    table.add_row(Text(chosen, style="bold green"), *_sizes(bucket.choice, E, how), "")
+    told = {_sizes(bucket.choice, "", how)}
     others: list[tuple[str, Option | None]] = [("runner-up", bucket.runner_up), ("best chain", bucket.best_chain)]
     if bucket.engine_loss is not None:
         # A dynamic tree may yield more than any static one.
@@ -169,22 +197,27 @@ def alternatives(bucket: Bucket) -> Table:
     if bucket.speculate:
         others.append(("plain decoding", bucket.plain))
     for name, option in others:
-        if option is not None and (option.nodes > 1 or name == "plain decoding"):
+        if (
+            option is not None
+            and _sizes(option, "", how) not in told
+            and (option.nodes > 1 or name == "plain decoding")
+        ):
             E = f"{option.acceptance_length.value:.2f}"
-            table.add_row(name, *_sizes(option, E), percent(-bucket.loss_of(option)))
+            table.add_row(name, *_sizes(option, E, how), percent(-bucket.loss_of(option)))
+            told.add(_sizes(option, "", how))
     return table
 
 
-def _sizes(option: Option, E: str) -> tuple[str, ...]:
-    return (str(option.nodes), str(option.depth), E, ms(option.step_time_s), rate(option.tokens_per_s))
+def _sizes(option: Option, E: str, how: DraftWords) -> tuple[str, ...]:
+    return (str(how.count(option.nodes)), str(option.depth), E, ms(option.step_time_s), rate(option.tokens_per_s))
 
 
-def _verdict(bucket: Bucket) -> Text:
+def _verdict(bucket: Bucket, how: DraftWords) -> Text:
     context = f", context {bucket.context.words}" if bucket.context.min < bucket.context.max else ""
     text = Text(f"Batch {bucket.batches}{context}: ", style="bold")
     if not bucket.speculate:
         return _if_unknown(text.append("do not speculate", style="bold yellow"), bucket)
-    text.append(f"verify {_words(bucket)}", style="bold green")
+    text.append(f"verify {_words(bucket, how)}", style="bold green")
     text.append(f": {estimate(bucket.acceptance_length)} tokens per step, ")
     if bucket.speedup is None:
         return text.append("whether it pays is not known", style="bold yellow")
@@ -200,22 +233,29 @@ def _if_unknown(text: Text, bucket: Bucket) -> Text:
     return text.append(f"\nnot known whether that is right: {draft} pays {room}", style="yellow")
 
 
-def _shape(bucket: Bucket) -> str:
+def _head(how: DraftWords) -> str:
+    """The column of the drafts: what the engine is set to."""
+    return {NODES.head: "verify", DRAFT_TOKENS.head: "steps, topk, draft tokens"}.get(how.head, how.head)
+
+
+def _shape(bucket: Bucket, how: DraftWords) -> str:
     """The draft in a table's cell."""
-    if bucket.dynamic is None:
-        return f"{len(bucket.tree)} nodes"
-    return f"{bucket.dynamic.num_draft_tokens} of ({bucket.dynamic.num_steps}, {bucket.dynamic.topk})"
+    if bucket.dynamic is not None:
+        return ", ".join(map(str, bucket.dynamic))
+    return f"{len(bucket.tree)} nodes" if how is NODES else str(how.count(len(bucket.tree)))
 
 
-def _words(bucket: Bucket) -> str:
+def _words(bucket: Bucket, how: DraftWords) -> str:
     if bucket.dynamic is not None:
         steps, topk, nodes = bucket.dynamic
-        return f"a dynamic tree of {nodes} nodes (steps {steps}, topk {topk}; drawn: on average confidence)"
+        return f"a dynamic tree: steps {steps}, topk {topk}, draft tokens {nodes} (drawn: on average confidence)"
+    if how is K:
+        return f"a chain, {how.size(len(bucket.tree))}"
     shape = "a chain" if bucket.tree.is_chain else "this tree"
     return f"{shape} of {len(bucket.tree)} nodes, depth {bucket.tree.depth}"
 
 
-def _engine_costs(bucket: Bucket, costs: EngineLoss) -> str:
+def _engine_costs(bucket: Bucket, costs: EngineLoss, how: DraftWords) -> str:
     """What the engine's limits cost, in words."""
     share, best, worst = costs.share, costs.unrestricted, costs.worst
     if share is None:
@@ -224,7 +264,7 @@ def _engine_costs(bucket: Bucket, costs: EngineLoss) -> str:
     span = "" if share.low is None or share.high is None else f" [{loss(share.low)}, {loss(share.high)}]"
     free = "the best draft without them"
     if best is not None:
-        free = f"{kind}{best.nodes} nodes, depth {best.depth}" if best.nodes > 1 else "plain decoding"
+        free = f"{kind}{how.size(best.nodes)}, depth {best.depth}" if best.nodes > 1 else "plain decoding"
     words = f"The engine's limits cost {loss(share.value)}{span} here, against {free}."
     if abs(share.value) <= 0.0005:
         words = "The engine's limits cost nothing here."
@@ -235,10 +275,10 @@ def _engine_costs(bucket: Bucket, costs: EngineLoss) -> str:
     return words
 
 
-def _because(bucket: Bucket) -> Text:
+def _because(bucket: Bucket, how: DraftWords) -> Text:
     text = Text(bucket.reason[0].upper() + bucket.reason[1:] + ".")
     if bucket.engine_loss is not None:
-        text.append("\n" + _engine_costs(bucket, bucket.engine_loss))
+        text.append("\n" + _engine_costs(bucket, bucket.engine_loss, how))
     if bucket.time_per_token is not None:
         time = bucket.time_per_token
         text.append(f"\nA request waits {ms(time.mean_s)} ms per token on average, {ms(time.p99_s)} ms at the 99th ")

@@ -26,7 +26,7 @@ SAMPLES: dict[str, bytes] = {
         ),
         "sglang-prometheus": (
             'sglang:spec_verify_calls_total{model_name="m"} 1000\n'
-            'sglang:generation_tokens_total{model_name="m"} 2480\n'
+            'sglang:generation_tokens_total{model_name="m"} 2320\n'
             'sglang:num_requests_total{model_name="m"} 20\n'
             'sglang:spec_num_steps{model_name="m"} 3\n'
             'sglang:spec_num_draft_tokens{model_name="m"} 4\n'

@@ -65,8 +65,8 @@ PUBLISHED: Final[Mapping[tuple[str, str], EngineSteps]] = MappingProxyType(
     {
         ("sglang", "eagle3"): EngineSteps(
             step_s=0.50e-3,
-            speculative_step_s=0.95e-3,
-            draft_pass_s=0.20e-3,
+            speculative_step_s=0.90e-3,
+            draft_pass_s=0.18e-3,
             verified_token_s=10e-6,
             evidence=StepsEvidence(
                 model="llama-3.1-8b",
