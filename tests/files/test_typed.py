@@ -165,3 +165,44 @@ def test_any_values_read_back_to_six_digits(name: str, share: float, rates: list
     again = read(Box, parse_document(json_text(box), name="f", what="box").root)
     assert write(again) == write(box)
     assert again.rates == pytest.approx(rates, rel=1e-5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note:
+    """A record that leaves out what has its default, and keeps every digit."""
+
+    SPARSE: ClassVar[bool] = True
+    EXACT: ClassVar[bool] = True
+
+    text: str
+    weight: float = 0.5
+    size: Size | None = None
+    inner: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """A value whose file is of another type."""
+
+    text: str
+
+    def document(self) -> Note:
+        return Note(text=self.text)
+
+
+@given(st.floats(-1e9, 1e9), st.lists(st.floats(-1e9, 1e9), max_size=3), st.booleans())
+def test_a_sparse_and_exact_record_reads_back_to_the_last_digit(weight: float, inner: list[float], sized: bool) -> None:
+    note = Note(text="x", weight=weight, size=Size(3) if sized else None, inner=tuple(inner))
+    written = write(note)
+    assert set(written) == {"text"} | {k for k in ("weight", "size", "inner") if getattr(note, k) != getattr(Note, k)}
+    assert read(Note, parsed(yaml_text(note)).root) == note
+
+
+def test_what_a_record_holds_is_as_exact_as_the_record() -> None:
+    assert write(Note(text="x", inner=(1 / 3,)))["inner"] == [1 / 3]
+    assert write({"x": 1 / 3}) == {"x": 0.333333}
+    assert write(Size(2), digits=3) == {"low": 2, "high": 9}
+
+
+def test_a_value_is_written_as_its_document() -> None:
+    assert write((Stored(text="x"),)) == [{"text": "x"}]

@@ -119,6 +119,15 @@ def test_published_lengths_stand_in_for_a_trace() -> None:
         best_budgets(inputs_of("example", "eagle"), DDTREE, batches=(1,), contexts=(9,), most=99, known=known)
 
 
+def test_chains_of_a_drafter_that_sees_the_guess_before_are_judged(trace: str) -> None:
+    found = best_budgets(inputs_of(trace, "dspark"), DDTREE, batches=(8,), contexts=(1000,), most=9, topk=1)
+    (row,) = found.rows
+    assert row.static_tree is None
+    assert row.adaptive is not None
+    values = BudgetValues(trace=read_trace(Path(trace), confidence=True), most=10, topk=1)
+    assert row.acceptance_length.value == values.replay(row.nodes).tokens_per_step
+
+
 @pytest.mark.parametrize("drafter", ["dspark", "dflash2"])
 def test_drafters_that_see_the_guess_before_are_refused(drafter: str, trace: str) -> None:
     with pytest.raises(InputError, match="no tree by products of confidences"):

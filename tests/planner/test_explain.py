@@ -92,7 +92,7 @@ def test_what_a_node_needs_is_counted_against_the_step_before_it() -> None:
     """Steps of 1.0, 1.5 and 1.8 s; E is 1, 1.6, 1.9: 1 x 0.5 / 1.0, then 1.6 x 0.3 / 1.5."""
 
     cost = FakeCost(table=np.array([[np.nan] * 5, [np.nan, 1.0, 1.5, 1.8, 9.0]]))
-    inputs: Any = SimpleNamespace(evidence=traffic_of([0.6], [0.5]), cost=cost, measured=None)
+    inputs: Any = SimpleNamespace(evidence=traffic_of([0.6], [0.5]), cost=cost, measured=None, price_error=None)
     plan = replace(plan_of(bucket_of(DraftTree.chain(2), 1, 1)), limits=Limits(max_nodes=3))
     first, second = explain(plan, inputs, batch=1).additions
     assert (first.f, second.f) == (pytest.approx(0.6), pytest.approx(0.3))

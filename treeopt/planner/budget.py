@@ -21,32 +21,15 @@ from treeopt.acceptance.trace import Trace
 from treeopt.answer import Estimate, Note
 from treeopt.arrays import FloatArray
 from treeopt.cost.drafter import OnePass
-from treeopt.cost.step import ModelStep
-from treeopt.draft_family import chain_length
 from treeopt.errors import InputError
 from treeopt.files.typed import Count, Positive, Whole
+from treeopt.planner.budget_rivals import CONDITIONAL, BudgetRival, adaptive_rival, confident_chains, fixed_rivals
 from treeopt.planner.inputs import Inputs
-from treeopt.solve.bucket import Option
-from treeopt.solve.problem import Limits, Point, Problem
+from treeopt.solve.problem import Point
 from treeopt.solve.report import estimate
-from treeopt.solve.search import search
 
-_STEPS: Final = 3000  # requests' steps of a simulated batch
 _TIE: Final = 0.005
-# Drafters whose guesses depend on the guess before them: a path's score is no product.
-_CONDITIONAL: Final = {
-    "dspark": "its Markov head conditions every guess on the one before it",
-    "dflash2": "its selector scores pairs of neighbouring guesses",
-}
 _BLIND: Final = ("medusa", "dflash", "jetspec", "peagle", "pard")
-
-
-class BudgetRival(NamedTuple):
-    """Another way to draft at the same batch size: what it is, its E, and the tokens/s of the whole batch."""
-
-    nodes: Count
-    acceptance_length: float
-    tokens_per_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,17 +131,19 @@ def best_budgets(
             out of range.
     """
     kind = inputs.kernels.drafter.kind
-    if kind in _CONDITIONAL:
+    if kind in CONDITIONAL and topk != 1:
         raise InputError(
-            f"no tree by products of confidences for {kind}: {_CONDITIONAL[kind]}",
-            hint="plan chains with treeopt search; SGLang pull request 36196 searches beams of DFlash2's own scores",
+            f"no tree by products of confidences for {kind}: {CONDITIONAL[kind]}",
+            hint="add --topk 1 for chains and adaptive lengths; SGLang pull request 36196 searches beams of DFlash2's "
+            "own scores",
         )
     rule = rule if kind in _BLIND else rule._replace(per_branch=True)
     trace = _trace_of(inputs) if known is None else None
     valued = _valued(inputs, trace, rule, rule.nodes(most), topk, known or {})
-    chains = [] if trace is None else _chains(trace, inputs)
+    chains = [] if trace is None else confident_chains(trace, inputs)
     points = [Point(batch, context) for context in contexts for batch in batches]
-    priced = [_times_s(inputs, rule, valued.tokens, point) for point in points]
+    guesses = 1 if valued.values is None else valued.values.guesses
+    priced = [_times_s(inputs, rule, valued.tokens, guesses, point) for point in points]
     rates = [np.maximum(valued.tokens, 0.0) / times_s for times_s in priced]  # 0 where nothing is valued
     together = np.log(np.maximum(rates, np.finfo(np.float64).tiny)).mean(axis=0)
     choices = [together if one_for_all else rate for rate in rates]
@@ -224,8 +209,8 @@ def _row(
 ) -> BudgetRow:
     d, nodes = np.unravel_index(int(np.argmax(choice)), choice.shape)
     depth, N = int(d) + 1 if valued.values else inputs.kernels.deepest or 0, int(nodes)
-    static, chain, plain = _fixed(inputs, point, N)
-    adaptive = _adaptive(inputs, chains, point, seed)
+    static, chain, plain = fixed_rivals(inputs, point, N)
+    adaptive = adaptive_rival(inputs, chains, point, seed)
     return BudgetRow(
         batch=point.batch,
         context=point.context,
@@ -243,7 +228,7 @@ def _row(
     )
 
 
-def _times_s(inputs: Inputs, rule: BudgetRule, tokens: FloatArray, point: Point) -> FloatArray:
+def _times_s(inputs: Inputs, rule: BudgetRule, tokens: FloatArray, topk: int, point: Point) -> FloatArray:
     """`[D, N]` step times; infinite for N below 2."""
     D, size = tokens.shape
     nodes = np.arange(2, size)
@@ -253,74 +238,11 @@ def _times_s(inputs: Inputs, rule: BudgetRule, tokens: FloatArray, point: Point)
             continue
         depth = inputs.kernels.deepest or d if isinstance(inputs.kernels.drafter, OnePass) else d
         level = np.arange(depth)
-        # Every pass of a drafter that runs per branch is as wide as the tree may be.
-        wide = np.where(level == 0, 1, nodes[:, None] - 1) if rule.per_branch else np.ones((len(nodes), depth))
+        # Every pass of a drafter that runs per branch is as wide as the tree may be there.
+        most = np.minimum(float(topk) ** level, nodes[:, None] - 1)
+        wide = most if rule.per_branch else np.ones((len(nodes), depth))
         found[d - 1, 2:] = inputs.cost.step_time_s(point.batch, nodes, depth, wide.astype(np.int64), point.context)
     return found
-
-
-def _fixed(inputs: Inputs, point: Point, nodes: int) -> tuple[BudgetRival | None, BudgetRival, BudgetRival]:
-    """The best static tree of the evidence, the best chain, and plain decoding."""
-    deepest = inputs.kernels.deepest
-    question = Problem(
-        batches=(point.batch,),
-        context=point.context,
-        limits=Limits(max_nodes=max(nodes, 64), max_depth=deepest),
-        only_listed=True,
-    )
-    (bucket,) = search(question, inputs.evidence, inputs.cost)
-    assert bucket.plain is not None
-    static = None
-    if chain_length(bucket.draft) is None:
-        static = BudgetRival(len(bucket.tree), bucket.acceptance_length.value, bucket.tokens_per_s.value)
-    return static, _rival(bucket.best_chain), _rival(bucket.plain)
-
-
-def _rival(option: Option) -> BudgetRival:
-    return BudgetRival(option.nodes, option.acceptance_length.value, option.tokens_per_s.value)
-
-
-class _Adaptive(NamedTuple):
-    rival: BudgetRival
-    gain: float
-
-
-def _chains(trace: Trace, inputs: Inputs) -> list[ConfidentChains]:
-    """Chains of every length that the engine may be started with."""
-    deepest = inputs.kernels.deepest
-    longest = trace.depth if deepest is None else min(deepest, trace.depth)
-    return [ConfidentChains.of(trace, length) for length in range(1, longest + 1)]
-
-
-def _adaptive(inputs: Inputs, chains: Sequence[ConfidentChains], point: Point, seed: int) -> _Adaptive | None:
-    """The batch whose lengths are chosen per step, over the best fixed length, each as long as it is best drafted."""
-    if not chains or inputs.cost is not inputs.kernels:
-        return None
-    batch, steps = point.batch, max(_STEPS // point.batch, 50)
-    by_step, fixed = [], []
-    for own in chains:
-        time_s = _by_tokens(inputs.kernels, own.length, point)
-        by_step.append(own.adaptive(batch, time_s, steps=steps, seed=seed))
-        fixed.append(own.fixed(batch, own.length, time_s, steps=steps, seed=seed).tokens_per_s)
-    best = max(by_step, key=lambda run: run.tokens_per_s)
-    rival = BudgetRival(max(round(best.verified_per_request), 1), best.tokens_per_step, best.tokens_per_s)
-    return _Adaptive(rival, best.tokens_per_s / max(fixed) - 1.0)
-
-
-def _by_tokens(kernels: ModelStep, drafted: int, point: Point) -> FloatArray:
-    """`[B K + 1]` seconds of a step that drafts chains of K and verifies B + T tokens, by T.
-
-    Attention goes by the mean tokens per request; the rest is of the padded size, so the engine's stairs stay.
-    """
-    K, B = drafted, point.batch
-    lengths = np.arange(1, K + 1)
-    whole = kernels.step_time_s(B, lengths + 1, lengths, (np.arange(K) < lengths[:, None]).astype(int), point.context)
-    draft = np.array([kernels.drafting_s(batch=B, length=int(k), context=point.context) for k in lengths])
-    engine = kernels.engine
-    bare = float(kernels.step_time_s(B, 1, 0, np.zeros(1, dtype=np.int64), point.context))
-    verify = np.concatenate([[bare + engine.speculative_step_s + engine.speculative_request_s * B], whole - draft])
-    sizes = engine.padded(np.arange(B, B * (K + 1) + 1, dtype=np.float64)) / B
-    return np.asarray(np.interp(sizes, np.arange(1, K + 2), verify) + draft[-1], dtype=np.float64)
 
 
 def _notes(inputs: Inputs, rule: BudgetRule, valued: _Valued) -> Iterator[Note]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rich.console import RenderableType
 
-from treeopt.planner.budget import BudgetRival, BudgetRow, Budgets
+from treeopt.planner.budget import BudgetRow, Budgets
+from treeopt.planner.budget_rivals import BudgetRival
 from treeopt.render.text import Column, percent, tables
 
 

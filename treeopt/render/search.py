@@ -58,7 +58,8 @@ def _over_weights(plan: Plan) -> list[Text]:
     if mean is None:
         return []
     over = "" if mean.speedup is None else f", {mean.speedup:.2f}x plain decoding"
-    return [Text(f"over the weights of batch sizes: {mean.tokens_per_s:,.0f} tokens/s{over}")]
+    at = f" at context {plan.context}" if len(plan.contexts) > 1 else ""
+    return [Text(f"over the weights of batch sizes{at}: {mean.tokens_per_s:,.0f} tokens/s{over}")]
 
 
 def plan_heading(plan: Plan) -> Text:

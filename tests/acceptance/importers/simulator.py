@@ -144,6 +144,21 @@ def sglang_requests(run: Run) -> str:
     return json.dumps([{"meta_info": info} for info in infos])
 
 
+def sglang_scrape(*runs: Run, names: Sequence[str] = ("m",)) -> str:
+    """What SGLang counts of finished requests, one model per run; the lengths in force are gauges."""
+    rows = []
+    for name, run in zip(names, runs, strict=True):
+        values = {
+            "spec_verify_calls_total": len(run.steps),
+            "generation_tokens_total": run.emitted,
+            "num_requests_total": run.requests,
+            "spec_num_steps": run.longest,
+            "spec_num_draft_tokens": run.longest + 1,
+        }
+        rows += [f'sglang:{key}{{model_name="{name}"}} {float(value)}' for key, value in values.items()]
+    return "".join(f"{row}\n" for row in rows)
+
+
 def sglang_log(run: Run, running: int = 4) -> str:
     lines = []
     for steps in run.intervals:

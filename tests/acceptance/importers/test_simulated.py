@@ -130,6 +130,25 @@ def test_sglang_requests(read, run: Run) -> None:
     check_steps(found, run)
 
 
+@pytest.mark.parametrize("seed", range(25))
+def test_sglang_scrapes_of_one_server_two_and_the_time_between(read, seed: int) -> None:
+    """It verifies as many tokens in every step, so nothing is ever short or missing."""
+    run, other = (served(seed + n, steps=400, longest=seed % 5 + 1) for n in (0, 100))
+    one = read(simulator.sglang_scrape(run))
+    check(one, run)
+    check_steps(one, run)
+    check(read(simulator.sglang_scrape(run, other, names=("a", "b"))), run, other)
+    both = Run(steps=(*run.steps, *other.steps), longest=run.longest)
+    later = simulator.sglang_scrape(both).replace(
+        f'requests_total{{model_name="m"}} {float(both.requests)}',
+        f'requests_total{{model_name="m"}} {float(run.requests + other.requests)}',
+    )
+    later = later.replace(f" {float(both.emitted)}", f" {float(run.emitted + other.emitted)}")
+    check(read(simulator.sglang_scrape(run), later), other)
+    with pytest.raises(InputError, match="fell"):
+        read(later, simulator.sglang_scrape(run))
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_sglang_log(read, seed: int) -> None:
     run = served(seed, steps=800, longest=seed % 5 + 1)

@@ -104,8 +104,8 @@ def _at_one_size(
 
 def pareto_picture(curves: Sequence[Curve], tp: int) -> Picture:
     """Tokens/s that one user sees beside those that one GPU gives: up and to the right is better."""
-    figure = new_figure(310)
-    axes = new_axes(figure, x="tokens/s of one user", y="tokens/s of one GPU", box=(60, 42, 350, 216))
+    figure = new_figure(312)
+    axes = new_axes(figure, x="tokens/s of one user", y="tokens/s of one GPU", box=(60, 42, 350, 224))
     for curve, stroke in zip(curves, strokes(curves), strict=True):
         x = [at.per_user for at in curve.points]
         y = [at.option.tokens_per_s.value / tp for at in curve.points]

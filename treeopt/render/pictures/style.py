@@ -108,7 +108,7 @@ def new_figure(height: int, *, width: int = WIDTH) -> Figure:
 def new_axes(figure: Figure, *, x: str, y: str, box: tuple[float, float, float, float] | None = None) -> Axes:
     """Axes with the names of both, thin lines, and nothing more; `box` is left, bottom, width, height in pixels."""
     width, height = figure.get_size_inches() * 72
-    left, bottom, wide, high = box or (60, 42, width - 70, height - 74)
+    left, bottom, wide, high = box or (60, 42, width - 70, height - 84)
     with _look():
         axes = figure.add_axes((left / width, bottom / height, wide / width, high / height), facecolor="none")
     axes.set_xlabel(x, color=ink("muted"))
