@@ -1,4 +1,4 @@
-"""Every sentence that search, explain, compare and check print, with one example each: sentences.md, for people to read.
+"""Every sentence that search, explain, compare and check print, with one example each: sentences.md, to be read.
 
 `PYTHONPATH=. python tests/golden/sentences.py` writes it anew from the recorded outputs beside it and the examples of
 the reasons (tests/planner/sentences.md). What has no example yet stands at its end: a new sentence is seen there.
