@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -86,3 +87,30 @@ def test_off_in_a_schedule_tells_what_the_drafter_still_does(tmp_path: Path) -> 
     assert off
     assert len(told) == len(off)
     assert "is not plain decoding" in told[0]
+
+
+@pytest.mark.parametrize(("ranks", "told"), [("example", True), ("dflash-qwen3-8b-gsm8k", False)])
+def test_a_tree_of_a_target_with_linear_attention_is_warned_of(ranks: str, told: bool, tmp_path: Path) -> None:
+    """Every fourth layer attends, as in Qwen3-Next; ranks of positions alone give chains."""
+    sizes = {
+        "model_type": "qwen3_next",
+        "hidden_size": 2048,
+        "intermediate_size": 5632,
+        "num_hidden_layers": 8,
+        "vocab_size": 32_000,
+        "head_dim": 128,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 2,
+        "full_attention_interval": 4,
+        "tie_word_embeddings": False,
+        "linear_num_key_heads": 16,
+        "linear_num_value_heads": 32,
+        "linear_conv_kernel_dim": 4,
+        "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(sizes), encoding="utf-8")
+    plan = search(1, ranks=ranks, model=str(tmp_path), hardware="h100-sxm", drafter="medusa")
+    notes = [note.text for note in plan.notes if "need a state per branch" in note.text]
+    assert (chain_length(plan.buckets[0].draft) is None) == told
+    assert bool(notes) == told

@@ -25,7 +25,7 @@ from treeopt.planner.reasons import (
     within_limits,
 )
 from treeopt.planner.sensitivity import cost_sensitivity
-from treeopt.planner.start_up import off_notes, started
+from treeopt.planner.start_up import branch_notes, off_notes, started
 from treeopt.solve.bucket import Bucket, EngineLoss, WorstLoss
 from treeopt.solve.problem import Problem
 from treeopt.solve.report import estimate, held_out_length
@@ -116,6 +116,7 @@ def make_plan(
             *of_engine,
             *map(Note.note, of_start),
             *(map(Note.note, off_notes(buckets, inputs)) if target is not None else ()),
+            *map(Note.warning, branch_notes(buckets, inputs)),
             *(note for note in of_inputs if note.text not in of_buckets),
             *(Note.note(text) for text in said),
         ),

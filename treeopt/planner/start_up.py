@@ -16,7 +16,7 @@ import numpy as np
 from treeopt.arrays import FloatArray
 from treeopt.cost.drafter import OnePass
 from treeopt.cost.step import ModelStep
-from treeopt.draft_family import Chains
+from treeopt.draft_family import Chains, chain_length
 from treeopt.planner.inputs import Inputs
 from treeopt.solve.bucket import Bucket
 from treeopt.solve.price import price
@@ -78,6 +78,20 @@ def off_notes(buckets: Sequence[Bucket], inputs: Inputs) -> Iterator[str]:
         if chain.tokens_per_s.value > batch / (plain_s + idle_s):
             said += f"; a chain of {chain.depth} is faster than that: leave --allow-off out"
         yield said
+
+
+def branch_notes(buckets: Sequence[Bucket], inputs: Inputs) -> Iterator[str]:
+    """What trees cost a target with linear attention beyond their price: each branch has a state of its own."""
+    if inputs.model.linear is None or inputs.cost is not inputs.kernels:
+        return
+    trees = [bucket for bucket in buckets if chain_length(bucket.draft) is None]
+    if trees:
+        chain = max(bucket.best_chain.tokens_per_s.value / bucket.tokens_per_s.value for bucket in trees)
+        yield (
+            f"{inputs.model.name} has linear-attention layers, which need a state per branch: a tree is priced with "
+            "one written for every node, but engines run it without captured graphs, where a chain was 46 % faster "
+            f"(vLLM pull request 42910); the best chain has {chain:.0%} of the tree's priced tokens/s"
+        )
 
 
 def _chains_of(target: Target | None) -> Chains | None:
