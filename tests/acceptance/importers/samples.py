@@ -24,6 +24,13 @@ SAMPLES: dict[str, bytes] = {
             'trtllm_spec_decode_drafted_tokens_total{model_name="m",token_position="0"} 20\n'
             'trtllm_spec_decode_accepted_tokens_total{model_name="m",token_position="0"} 12\n'
         ),
+        "sglang-prometheus": (
+            'sglang:spec_verify_calls_total{model_name="m"} 1000\n'
+            'sglang:generation_tokens_total{model_name="m"} 2320\n'
+            'sglang:num_requests_total{model_name="m"} 20\n'
+            'sglang:spec_num_steps{model_name="m"} 3\n'
+            'sglang:spec_num_draft_tokens{model_name="m"} 4\n'
+        ),
         "vllm-log": (
             "SpecDecoding metrics: Mean acceptance length: 2.37, Accepted: 137 tokens, Drafted: 300 tokens, "
             "Per-position acceptance rate: 0.650, 0.440, 0.280, Avg Draft acceptance rate: 45.7%\n"
