@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -25,6 +26,8 @@ pytestmark = pytest.mark.skipif(not hasattr(sys, "addaudithook") or sys.platform
 def test_killed_at_every_change(number: int, tmp_path: Path) -> None:
     if (library := WRITINGS[number].needs) and find_spec(library) is None:
         pytest.skip(f"needs {library}")
+    if library == "jinja2" and "TREEOPT_KILL_ALL" not in os.environ:
+        pytest.skip("minutes of pictures: set TREEOPT_KILL_ALL")
     code = f"from pathlib import Path; from files.killing import *; print(kills(WRITINGS[{number}], Path(sys.argv[1])))"
     paths = {"PYTHONPATH": ":".join(path for path in sys.path if path)}
     done = subprocess.run(
