@@ -66,7 +66,7 @@ def test_one_setting_for_several_buckets(planned: Planned) -> None:
     plan = planned(*PARTS)
     with pytest.raises(InputError, match="the plan has several: batch 1-4, batch 5-16, batch 17-64") as caught:
         fit_plan(plan, Chains())
-    assert caught.value.hint == "add --batch B"
+    assert caught.value.hint.startswith("add --batch B")
     fitted = fit_plan(plan, Chains(), batch=3)
     assert fitted.schedule.only == chain(4)
     assert any("chosen for batch 1-4" in note for note in fitted.notes)

@@ -31,6 +31,7 @@ Refused = Callable[..., None]
         ("sglang:3,4,16", DynamicTree(3, 4, 16)),
         ("sglang:3, 4, 16", DynamicTree(3, 4, 16)),
         ("sglang:3,1,4", chain(3)),
+        ("vllm:4", chain(4)),
         ("trtllm:6,10,60", DynamicTree(6, 10, 61)),  # the root is not counted
         ("openvino:3,2,10", DynamicTree(3, 2, 11)),
     ],
@@ -41,7 +42,7 @@ def test_a_few_words(text: str, draft: object) -> None:
     assert schedule.only == draft
 
 
-@pytest.mark.parametrize("text", ["plan.yaml", "vllm:4", "a:b:c", "C:/file", ""])
+@pytest.mark.parametrize("text", ["plan.yaml", "a:b:c", "C:/file", ""])
 def test_other_words(text: str) -> None:
     assert parse_spec(text) is None
 

@@ -208,6 +208,8 @@ WRITERS = {
     "treeopt.cli": "a stream that the shell closed",
     "treeopt.record.shards": "inside a serving engine, which it must never stop",
     "treeopt.collect.parts": "the folder of a collection, which a lock holds",
+    "treeopt.check.live": "scrapes in a folder that goes with the command",
+    "treeopt.profile.messages": "where processes meet, in a folder that goes with the command",
 }
 CHANGING = {"fdopen", "write_text", "write_bytes", "rename", "unlink", "rmtree", "mkdir", "touch", "savez", "memmap"}
 CHANGING |= {"mkstemp", "mkdtemp", "TemporaryFile", "NamedTemporaryFile", "TemporaryDirectory", "savez_compressed"}
@@ -261,3 +263,13 @@ def test_no_command_changes_files_otherwise() -> None:
 )
 def test_a_change_of_files_is_found(text: str, names: set[str]) -> None:
     assert changes(ast.parse(text)) == names
+
+
+def test_an_input_that_was_not_read_yet_is_none_to_write_over(tmp_path: Path) -> None:
+    plan, ranks = tmp_path / "plan.yaml", tmp_path / "ranks.yaml"
+    plan.write_text("format: treeopt.plan/2\n")  # fails before the ranks are read
+    ranks.write_text("ranks")
+    command = [sys.executable, "-m", "treeopt", "report", str(plan), "--ranks", str(ranks), "--out", str(ranks)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, ranks.read_text()) == (1, "ranks")
+    assert "ranks.yaml is an input of this command" in done.stderr

@@ -82,6 +82,14 @@ CASES: Final[dict[str, tuple[list[list[float]] | str, dict[str, Any]]]] = {
     "an engine with one setting": (WIDE, {"batches": [1, 64], "cost": NARROW, "engine": "medusa"}),
     "a loss at the smallest batch": ([[0.5]], {"batches": [1, 8], "cost": UNEVEN, **TWO}),
     "the same with one setting": ([[0.5]], {"batches": [1, 8], "cost": UNEVEN, "engine": "llamacpp", **TWO}),
+    "one draft by the weights of batch sizes": (
+        WIDE,
+        {"batches": [1, 8, 64], "cost": NARROW, "engine": "medusa", "traffic": "1=0.9,8=0.08,64=0.02"},
+    ),
+    "the same, and its largest loss is the smallest": (
+        WIDE,
+        {"batches": [1, 2], "cost": FLAT, "engine": "medusa", "traffic": "1=0.5,2=0.5", "max_nodes": 4},
+    ),
     "within a limit on the time per token": (WIDE, {"batches": [1, 64], "cost": FLAT, "max_tpot_ms": 5.0}),
     "within limits, by context": (
         WIDE,

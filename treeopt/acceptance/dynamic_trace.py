@@ -110,7 +110,7 @@ class TraceValues:
         """What a decoder gets: drafts start where the last one ended."""
         return replay_accepted(self.trace, self.accepted(draft))
 
-    def weighted(self, weight: FloatArray | IntArray) -> TraceValues:
+    def weighted(self, weight: npt.NDArray[np.floating | np.integer]) -> TraceValues:
         """The same with positions weighted by `[T]`."""
         return replace(self, weight=weight.astype(np.float64))
 

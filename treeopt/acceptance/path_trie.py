@@ -13,6 +13,7 @@ from treeopt.acceptance.paths import MAX_RANKS, PathCounts, TrieLevel
 from treeopt.arrays import BoolArray, FloatArray, IntArray
 from treeopt.tree import DraftTree
 
+CHUNK_ROWS = 1 << 20
 MISS = 0  # the right token was beyond the recorded ranks
 CUT = MAX_RANKS + 1  # the document ended before this depth
 
@@ -26,16 +27,16 @@ class PathCounter:
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
-        self._keys: npt.NDArray[np.generic] = _pack(np.zeros((0, depth), dtype=np.uint8))
+        self.keys: npt.NDArray[np.generic] = _pack(np.zeros((0, depth), dtype=np.uint8))
         self._counts = np.zeros(0)
 
     def add(self, rank: npt.NDArray[np.integer], weight: FloatArray | None = None) -> None:
         """Count the rows of `rank [T, D]` (-1 beyond the recorded ranks, -2 beyond the document), weighted by `[T]`."""
         keys, inverse, counts = np.unique(_pack(_digits(rank)), return_inverse=True, return_counts=True)
         chunk = counts.astype(np.float64) if weight is None else _sums(inverse, weight, len(keys))
-        merged, slot = np.unique(np.concatenate([self._keys, keys]), return_inverse=True)
+        merged, slot = np.unique(np.concatenate([self.keys, keys]), return_inverse=True)
         self._counts = _sums(slot, np.concatenate([self._counts, chunk]), len(merged))
-        self._keys = merged
+        self.keys = merged
 
     def result(self) -> PathCounts:
         """The trie of everything counted.
@@ -43,7 +44,7 @@ class PathCounter:
         Raises:
             EvidenceError: nothing was counted, or no recorded rank was ever right.
         """
-        return PathTrie.of(_unpack(self._keys, self.depth)).counts(self._counts)
+        return PathTrie.of(_unpack(self.keys, self.depth)).counts(self._counts)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -122,10 +123,18 @@ class PathTrie:
         return found
 
 
-def path_trie(rank: npt.NDArray[np.integer]) -> tuple[PathTrie, IntArray]:
+def path_trie(rank: npt.NDArray[np.integer]) -> tuple[PathTrie, npt.NDArray[np.int32]]:
     """The trie of `rank [T, D]`, and `[T]` which of its distinct rows each row is."""
-    keys, row = np.unique(_pack(_digits(rank)), return_inverse=True)
-    return PathTrie.of(_unpack(keys, rank.shape[1])), row
+    depth = rank.shape[1]
+    if len(rank) <= CHUNK_ROWS:
+        keys, row = np.unique(_pack(_digits(rank)), return_inverse=True)
+        return PathTrie.of(_unpack(keys, depth)), row.astype(np.int32)
+    counter = PathCounter(depth)  # sorting needs several times the memory of what it sorts
+    chunks = [rank[start : start + CHUNK_ROWS] for start in range(0, len(rank), CHUNK_ROWS)]
+    for chunk in chunks:
+        counter.add(chunk)
+    rows = [np.searchsorted(counter.keys, _pack(_digits(chunk))).astype(np.int32) for chunk in chunks]
+    return PathTrie.of(_unpack(counter.keys, depth)), np.concatenate(rows)
 
 
 def _pack(digits: npt.NDArray[np.uint8]) -> npt.NDArray[np.generic]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from treeopt.acceptance.errors import EvidenceError
 from treeopt.acceptance.paths import MAX_RANKS
-from treeopt.acceptance.trace import Trace
+from treeopt.acceptance.trace import Trace, Walk
 from treeopt.arrays import IntArray
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
@@ -73,15 +73,15 @@ def replay(trace: Trace, tree: DraftTree) -> Replay:
 
 def replay_accepted(trace: Trace, accepted: IntArray) -> Replay:
     """The replay of `[T]` accepted lengths, however they came about (see `replay`)."""
-    starts = draft_starts(trace, accepted)
-    tokens = accepted + 1
-    return Replay(
-        phases=trace.depth,
-        tokens=_per_document(trace, starts * tokens),
-        steps=_per_document(trace, starts),
-        position_tokens=_per_document(trace, np.where(trace.complete, tokens, 0)),
-        positions=_per_document(trace, trace.complete),
-    )
+    _must_be_long_enough(trace)
+    sums = np.zeros((4, trace.documents), dtype=np.int64)
+    for walk in trace.walks:
+        tokens = accepted[walk.rows].astype(np.int64) + 1
+        starts, complete = _visits(walk, tokens), walk.begun[:-1]
+        values = np.stack([starts * tokens, starts, np.where(complete, tokens, 0), complete])
+        sums[:, walk.numbers] = np.add.reduceat(values, walk.firsts, axis=1)
+    emitted, steps, position_tokens, positions = sums
+    return Replay(phases=trace.depth, tokens=emitted, steps=steps, position_tokens=position_tokens, positions=positions)
 
 
 def accepted_lengths(rank: npt.NDArray[np.integer], tree: DraftTree) -> IntArray:
@@ -114,10 +114,10 @@ def accepted_on(trace: Trace, tree: DraftTree) -> IntArray:
     if int(tree.ranks.max()) >= MAX_RANKS or tree.depth > trace.depth:
         return accepted_lengths(trace.rank, tree)
     trie, row = trace.paths
-    return np.asarray(trie.accepted(tree)[row])
+    return np.asarray(trie.accepted(tree).astype(np.int32)[row])
 
 
-def draft_starts(trace: Trace, accepted: IntArray) -> IntArray:
+def draft_starts(trace: Trace, accepted: IntArray) -> npt.NDArray[np.int32]:
     """`[T]` how many of the D start phases begin a draft at each position, given the `[T]` accepted lengths.
 
     Every position has one successor, so with P the matrix of jumps the visits are (1 + P + P^2 + ...) s for the first
@@ -127,26 +127,30 @@ def draft_starts(trace: Trace, accepted: IntArray) -> IntArray:
     Raises:
         EvidenceError: no document is longer than D.
     """
-    T = len(trace)
-    if not trace.complete.any():
+    _must_be_long_enough(trace)
+    return np.concatenate([_visits(walk, accepted[walk.rows].astype(np.int64) + 1) for walk in trace.walks])
+
+
+def _must_be_long_enough(trace: Trace) -> None:
+    if not any(walk.begun.any() for walk in trace.walks):
         raise EvidenceError(
             f"no document is longer than the {trace.depth} recorded depths",
             keys=(),
             hint="record longer documents, or fewer depths",
         )
-    begun, end, phase_starts = trace.walk
-    after = np.arange(T) + accepted + 1
-    after = np.where(after < end, after, T)
-    jump = np.append(np.where(begun[after], after, T), T)  # [T + 1]: row T takes the walks that are over
-    visits = phase_starts.copy()
+
+
+def _visits(walk: Walk, tokens: IntArray) -> npt.NDArray[np.int32]:
+    """`[n]` how many phases start a draft at each row of a block, given the `[n]` tokens that a draft there emits."""
+    n = len(tokens)
+    after = np.arange(n) + tokens
+    after = np.where(after < walk.end, after, n)
+    jump = np.append(np.where(walk.begun[after], after, n), n)
+    visits = walk.starts.astype(np.float64)
     while True:
-        arriving = np.bincount(jump, visits, T + 1)
-        arriving[T] = 0.0
+        arriving = np.bincount(jump, visits, n + 1)
+        arriving[n] = 0.0
         if not arriving.any():
-            return visits[:T].astype(np.int64)
+            return visits[:n].astype(np.int32)  # whole numbers of at most D
         visits += arriving
         jump = jump[jump]
-
-
-def _per_document(trace: Trace, value: npt.NDArray[np.generic]) -> IntArray:
-    return np.bincount(trace.document, value, trace.documents).astype(np.int64)  # exact: whole numbers below 2^53

@@ -4,21 +4,43 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from treeopt.acceptance.errors import EvidenceError
-from treeopt.acceptance.path_trie import PathCounter, PathTrie, path_trie
+from treeopt.acceptance.path_trie import CHUNK_ROWS, PathTrie, path_trie
 from treeopt.acceptance.paths import PathCounts
 from treeopt.arrays import BoolArray, FloatArray, IntArray
 from treeopt.tree import MAX_DEPTH
 
 PAST_END: Final = -2
 TRACE_FORMAT: Final = "a trace has rank [T, D] (0: top guess, -1: not listed, -2: past the end), doc_id [T] and pos [T]"
-_CHUNK_ROWS: Final = 1 << 20
+_WALK_ROWS: Final = 1 << 16
 _MOST: Final = 1.001  # a probability in half precision
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Walk:
+    """A block of n rows of whole documents, as replays walk on it; row n takes the walks that are over.
+
+    Args:
+        rows: where the block is in the trace.
+        firsts: `[documents]` first row of each document in the block.
+        numbers: `[documents]` which document of the trace it is.
+        begun: `[n + 1]` whether a draft may start at a row.
+        end: `[n]` the first row behind the row's document.
+        starts: `[n + 1]` whether a walk starts at a row: at each of the first D positions of a document.
+    """
+
+    rows: slice
+    firsts: IntArray
+    numbers: IntArray
+    begun: BoolArray
+    end: npt.NDArray[np.int32]
+    starts: BoolArray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -76,10 +98,14 @@ class Trace:
         return len(self.bounds) - 1
 
     @cached_property
+    def numbers(self) -> IntArray:
+        """`[documents]` number of each document, in the order of recording."""
+        return np.asarray(np.unique(self.doc_id[self.bounds[:-1]], return_inverse=True)[1])
+
+    @property
     def document(self) -> IntArray:
         """`[T]` number of each row's document."""
-        _, number = np.unique(self.doc_id[self.bounds[:-1]], return_inverse=True)
-        return np.repeat(number, np.diff(self.bounds))
+        return np.repeat(self.numbers, np.diff(self.bounds))
 
     @cached_property
     def complete(self) -> BoolArray:
@@ -87,16 +113,25 @@ class Trace:
         return np.asarray(self.rank[:, -1] != PAST_END)
 
     @cached_property
-    def walk(self) -> tuple[BoolArray, IntArray, FloatArray]:
-        """What every replay of the trace walks on.
+    def walks(self) -> tuple[Walk, ...]:
+        """What every replay of the trace walks on, by blocks of whole documents that a processor's cache holds."""
+        every = np.searchsorted(self.bounds, np.arange(0, len(self), _WALK_ROWS), side="right") - 1
+        firsts = [*dict.fromkeys(every.tolist()), self.documents]
+        return tuple(self._walk(low, high) for low, high in pairwise(firsts))
 
-        `[T + 1]` whether a draft may start at a row, `[T]` the first row behind the row's document, and `[T + 1]` 1
-        where a walk starts: at each of the first D positions of a document. Row T is none.
-        """
-        size = np.diff(self.bounds)
-        phase = np.arange(len(self)) - np.repeat(self.bounds[:-1], size)
-        starts = np.append(self.complete & (phase < self.depth), False).astype(np.float64)
-        return np.append(self.complete, False), np.repeat(self.bounds[1:], size), starts
+    def _walk(self, low: int, high: int) -> Walk:
+        bounds = self.bounds[low : high + 1]
+        size, rows = np.diff(bounds), slice(int(bounds[0]), int(bounds[-1]))
+        phase = np.arange(int(size.sum())) - np.repeat(bounds[:-1] - bounds[0], size)
+        complete = np.asarray(self.rank[rows, -1] != PAST_END)
+        return Walk(
+            rows=rows,
+            firsts=bounds[:-1] - bounds[0],
+            numbers=self.numbers[low:high],
+            begun=np.append(complete, False),
+            end=np.repeat(bounds[1:] - bounds[0], size).astype(np.int32),
+            starts=np.append(complete & (phase < self.depth), False),
+        )
 
     def select(self, documents: BoolArray) -> Trace:
         """The trace of the documents that `documents [documents]` marks."""
@@ -110,16 +145,15 @@ class Trace:
         Raises:
             EvidenceError: no recorded rank was ever right.
         """
-        if weight is None and len(self) > _CHUNK_ROWS:  # sorting needs several times the memory of what it sorts
-            counter = PathCounter(self.depth)
-            for start in range(0, len(self), _CHUNK_ROWS):
-                counter.add(self.rank[start : start + _CHUNK_ROWS])
-            return counter.result()
         trie, row = self.paths
-        return trie.counts(np.bincount(row, weight, trie.rows).astype(np.float64))
+        total = np.zeros(trie.rows)
+        for start in range(0, len(self), CHUNK_ROWS):  # bincount copies what it counts
+            part = slice(start, start + CHUNK_ROWS)
+            total += np.bincount(row[part], None if weight is None else weight[part], trie.rows)
+        return trie.counts(total)
 
     @cached_property
-    def paths(self) -> tuple[PathTrie, IntArray]:
+    def paths(self) -> tuple[PathTrie, npt.NDArray[np.int32]]:
         """The trie of the recorded paths, and `[T]` which of its distinct rows each row is."""
         return path_trie(self.rank)
 
@@ -162,8 +196,8 @@ def _check_array(name: str, array: npt.NDArray[Any], expected: tuple[int, ...], 
 
 def _check_probabilities(prob: npt.NDArray[np.floating]) -> None:
     flat = prob.reshape(-1)
-    for start in range(0, flat.size, _CHUNK_ROWS):
-        part = flat[start : start + _CHUNK_ROWS]
+    for start in range(0, flat.size, CHUNK_ROWS):
+        part = flat[start : start + CHUNK_ROWS]
         wrong = ~((part >= 0) & (part <= _MOST))  # which no NaN is
         if wrong.any():
             at = tuple(int(i) for i in np.unravel_index(start + int(np.argmax(wrong)), prob.shape))
@@ -184,7 +218,10 @@ def _check_order(trace: Trace) -> None:
             keys=("doc_id", row),
             hint="keep the rows of a document together, in the order of their positions",
         )
-    gap = np.diff(trace.pos.astype(np.int64, copy=False)) != 1
+    gap = np.zeros(len(trace) - 1, dtype=np.bool_)
+    for start in range(0, len(gap), CHUNK_ROWS):
+        pos = trace.pos[start : start + CHUNK_ROWS + 1].astype(np.int64)
+        gap[start : start + CHUNK_ROWS] = np.diff(pos) != 1
     gap[trace.bounds[1:-1] - 1] = False
     if gap.any():
         row = int(np.argmax(gap)) + 1
@@ -196,8 +233,10 @@ def _check_order(trace: Trace) -> None:
 
 
 def _check_cuts(trace: Trace) -> None:
-    ended = trace.rank == PAST_END
-    wrong = np.any(ended[:, :-1] & ~ended[:, 1:], axis=1)
+    wrong = np.zeros(len(trace), dtype=np.bool_)
+    for start in range(0, len(trace), CHUNK_ROWS):
+        ended = trace.rank[start : start + CHUNK_ROWS] == PAST_END
+        wrong[start : start + CHUNK_ROWS] = np.any(ended[:, :-1] & ~ended[:, 1:], axis=1)
     resumed = trace.complete[1:] & ~trace.complete[:-1]
     resumed[trace.bounds[1:-1] - 1] = False
     wrong[1:] |= resumed

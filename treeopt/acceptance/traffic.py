@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from treeopt.acceptance.draft_lengths import DraftLengths, mixed_lengths
 from treeopt.acceptance.dynamic_trace import TraceValues
@@ -70,7 +71,7 @@ class Part:
         like = self.measured if isinstance(self.measured, SmoothedPaths) else None
         return SmoothedPaths(self.trace.count(self.starts(draft) / self.trace.depth), like=like)
 
-    def starts(self, draft: Draft) -> IntArray:
+    def starts(self, draft: Draft) -> npt.NDArray[np.integer]:
         """`[T]` how often a draft starts at each position of the trace."""
         assert self.trace is not None
         return draft_starts(self.trace, self.accepted(draft))

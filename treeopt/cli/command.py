@@ -7,6 +7,7 @@ Commands are listed by name with their module and one line of help, and only the
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,8 @@ from typing import Any, Final, Literal, NoReturn, Union, get_args, get_origin, g
 import click
 from click.shell_completion import CompletionItem
 
+# Parameters that name what a command writes.
+_OUTPUTS: Final = ("out", "steps_out", "ranks_out", "write_dump", "report", "plot")
 INTERRUPTED: Final = 130  # exit code, as shells count it
 SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
 
@@ -136,6 +139,7 @@ def command(function: Callable[..., None], name: str | None = None, *, epilog: s
     def call(*context: click.Context, **values: Any) -> None:
         for key in many & values.keys():
             values[key] = list(values[key]) or signature[key].default
+        _refuse_named_inputs(values)
         function(*context, **values)
 
     wants_context = click.Context in hints.values()
@@ -147,6 +151,20 @@ def command(function: Callable[..., None], name: str | None = None, *, epilog: s
         epilog=epilog,
         context_settings=SETTINGS,
     )
+
+
+def _refuse_named_inputs(values: Mapping[str, Any]) -> None:
+    """Refuse an output that another parameter names, before anything is done: what is not read yet is an input too."""
+    from treeopt.files.writing import refuse_overwriting
+
+    outputs = [values[name] for name in _OUTPUTS if values.get(name) is not None]
+    if not outputs:
+        return
+    given = [value for name, value in values.items() if name not in _OUTPUTS]
+    words = [str(w) for value in given for w in (value if isinstance(value, list) else [value]) if w is not None]
+    named = [part for word in words for part in (word, *re.split("[=,:]", word)) if part]
+    for out in outputs:
+        refuse_overwriting(Path(out), *named)
 
 
 def run(start: click.Command) -> NoReturn:

@@ -232,7 +232,7 @@ def _read_adaptive(source: EngineFile) -> Found | None:
     lengths: dict[int, int] = {}
     for key in section.mapping():
         field = section.get(key)
-        if not key.isdecimal():
+        if not key.isdecimal() or len(key) > 9:
             if isinstance(field.value, dict):
                 raise field.error("SGLang ignores this key", hint="keys are single numbers: the smallest batch size")
             continue

@@ -61,8 +61,15 @@ def refuse_overwriting(out: Path | None, *inputs: str | Path) -> None:
     """
     if out is None or not out.is_file() or is_stream(out):
         return
-    if was_read(out) or any(Path(given).exists() and out.samefile(given) for given in inputs):
+    if was_read(out) or any(_is_same(out, given) for given in inputs):
         raise InputError(f"{out} is an input of this command", hint="write the result to another file")
+
+
+def _is_same(out: Path, given: str | Path) -> bool:
+    try:
+        return out.samefile(given)
+    except (OSError, ValueError):  # no file, or no name that one could have
+        return False
 
 
 def write_atomically(path: Path, data: str | bytes, *, what: str, own: bool = False) -> None:
