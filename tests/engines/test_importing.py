@@ -31,6 +31,7 @@ Refused = Callable[..., None]
         ("sglang:3,4,16", DynamicTree(3, 4, 16)),
         ("sglang:3, 4, 16", DynamicTree(3, 4, 16)),
         ("sglang:3,1,4", chain(3)),
+        ("vllm:4", chain(4)),
         ("trtllm:6,10,60", DynamicTree(6, 10, 61)),  # the root is not counted
         ("openvino:3,2,10", DynamicTree(3, 2, 11)),
     ],

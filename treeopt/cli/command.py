@@ -170,7 +170,8 @@ def _refuse_named_inputs(values: Mapping[str, Any]) -> None:
 def run(start: click.Command) -> NoReturn:
     """Run a command line; wrong usage ends with 2, an interruption with 130."""
     try:
-        code = start.main(standalone_mode=False)
+        # Under `python -m` click would name the module.
+        code = start.main(prog_name=start.name if isinstance(start, click.Group) else None, standalone_mode=False)
     except click.ClickException as error:
         error.show()
         code = error.exit_code
