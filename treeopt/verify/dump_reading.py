@@ -168,9 +168,8 @@ class _Reading:
         if array.dtype.kind not in "iuf":
             raise self._error(key, f"holds {array.dtype} values", "whole numbers")
         if array.dtype.kind == "f":
-            with np.errstate(invalid="ignore"):
-                with np.errstate(all="ignore"):  # what does not fit is what is asked
-                    fits = (array == np.floor(array)) & (np.abs(array) < _WHOLE_FLOATS)
+            with np.errstate(invalid="ignore", over="ignore"):  # what does not fit is what is asked
+                fits = (array == np.floor(array)) & (np.abs(array) < _WHOLE_FLOATS)
         else:
             fits = array <= np.iinfo(np.int64).max
         if not fits.all():
