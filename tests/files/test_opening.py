@@ -93,6 +93,17 @@ def test_a_long_log_through_a_pipe_loses_nothing(
     assert found.profiles[0].sha256 == hashlib.sha256(text).hexdigest()
 
 
+def test_the_file_behind_standard_input_is_an_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`treeopt ... - --out FILE < FILE` may not write over what it read."""
+    log = tmp_path / "log.txt"
+    log.write_text(LOG)
+    with log.open("rb") as raw, opening.remembering_inputs():
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(raw))
+        (profile,) = read_evidence([Path("-")]).profiles
+        assert opening.was_read(log)
+        assert profile.name == "imported"
+
+
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a directory"):
         read_text(tmp_path, what="plan")

@@ -10,7 +10,7 @@ import stat
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -66,9 +66,7 @@ class OpenedFile:
 
     def __init__(self, path: Path) -> None:
         self.name = called(path)
-        self._handle = (
-            _kept(getattr(sys.stdin.buffer, "read1", sys.stdin.buffer.read)) if str(path) == STDIN else _opened(path)
-        )
+        self._handle = _standard_input() if str(path) == STDIN else _opened(path)
         info = os.fstat(self._handle)
         note_read(info)
         self.size = info.st_size
@@ -132,6 +130,8 @@ class _Bytes(io.RawIOBase):
 
 def _standard_input() -> int:
     source: Any = sys.stdin.buffer
+    with suppress(OSError):  # it has no file behind it
+        note_read(os.fstat(source.fileno()))
     return _kept(getattr(source, "read1", source.read))
 
 

@@ -210,8 +210,8 @@ class ImportJob:
 
     def name(self, label: str) -> str:
         """A profile name: the file's, and what tells its sources apart."""
-        words = f"{self.file.path.name.split('.')[0] or 'imported'} {label}"
-        return re.sub(r"[^\w.]+", "-", words).strip("-")[:_NAME_CHARS]
+        words = f"{self.file.path.name.split('.')[0]} {label}"
+        return re.sub(r"[^\w.]+", "-", words).strip("-")[:_NAME_CHARS] or "imported"
 
 
 def _words(tree: DynamicTree) -> str:
