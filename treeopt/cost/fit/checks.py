@@ -26,9 +26,8 @@ MIN_ROWS: Final = 12
 MIN_SHAPES: Final = 3
 # Families that one size is swept in have no shapes to leave out.
 MIN_SWEPT: Final = 6
-
-
-_LARGEST: Final = 1 << 27  # of any size: tokens, keys, widths
+# Of sizes: tokens, keys, widths; and of those that count bytes, which no device holds more of.
+_LARGEST, _LARGEST_BYTES = 1 << 27, 1 << 40
 _SHORTEST_S, _LONGEST_S = 1e-9, 1e3
 
 
@@ -50,12 +49,14 @@ def refuse_impossible(rows: Rows) -> None:
     Raises:
         FileFormatError: the first row with a time or size that is missing, zero, negative or beyond all kernels.
     """
-    may_be_zero = np.array([size in FLAGS for size in SIZES[rows.family]])
+    sizes = SIZES[rows.family]
+    may_be_zero = np.array([size in FLAGS for size in sizes])
+    largest = np.array([_LARGEST_BYTES if size.endswith("_bytes") else _LARGEST for size in sizes])
     with np.errstate(invalid="ignore"):
-        bad_size = ~(rows.sizes <= _LARGEST) | (rows.sizes < 0) | ((rows.sizes == 0) & ~may_be_zero)
+        bad_size = ~(rows.sizes <= largest) | (rows.sizes < 0) | ((rows.sizes == 0) & ~may_be_zero)
     bad_time = ~((rows.time_s >= _SHORTEST_S) & (rows.time_s <= _LONGEST_S))  # which no NaN is
     for row in np.flatnonzero(bad_time | bad_size.any(axis=1))[:1]:
-        what = "time" if bad_time[row] else SIZES[rows.family][int(np.argmax(bad_size[row]))]
+        what = "time" if bad_time[row] else sizes[int(np.argmax(bad_size[row]))]
         raise FileFormatError(
             f"{rows.place(row)}: the {what} is not a positive number: {rows.describe(row)}",
             hint="remove the row or measure it again: no kernel has such a one",
