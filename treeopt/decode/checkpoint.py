@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,5 +96,6 @@ def _refused(where: str, error: Exception) -> InputError:
             f"{where}: its pickled weights cannot be read as nothing but tensors; nothing of them was run",
             hint="give the weights as safetensors",
         )
-    reason = text.strip().partition("\n")[0] or type(error).__name__
+    # Libraries print types as Python shows them.
+    reason = re.sub(r"<class '([\w.]+)'>", r"\1", text.strip().partition("\n")[0]) or type(error).__name__
     return InputError(f"{where}: cannot be loaded: {reason}", hint=_HINT)
