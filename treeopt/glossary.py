@@ -59,7 +59,10 @@ WORDS: Final = (
     Word("break-even E", "The acceptance length above which a draft is faster than plain decoding."),
     Word("bucket", "A range of batch sizes (and contexts) that shares one draft."),
     Word("tie", "A difference that the documents cannot tell, or of less than 0.5 %: then the smaller draft is taken."),
-    Word("optimality gap", "The share by which any other draft could at most be better; exact is a gap of 0."),
+    Word(
+        "optimality gap",
+        "The share by which any other draft that was listed could at most be better; exact: 0, and all were.",
+    ),
     Word(
         "interval",
         "[low, high]. Of acceptance: 95 %, over documents redrawn. Of tokens/s and speedup: 80 %, with the price's "

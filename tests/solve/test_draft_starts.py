@@ -308,7 +308,10 @@ def test_no_draft_of_the_family_beats_the_answer_beyond_its_interval(
                     assert interval.low <= at.loss, (draft, gain, at.loss)
 
 
-@pytest.mark.xfail(reason="one leaf less than the answer gives 1 % more, and no list holds that tree", strict=True)
+@pytest.mark.xfail(
+    reason="one leaf less than the answer gives 1 % more, and no list holds that tree; the answer is not called exact",
+    strict=True,
+)
 def test_a_tree_that_no_list_holds() -> None:
     beats = test_no_draft_of_the_family_beats_the_answer_beyond_its_interval.hypothesis.inner_test  # type: ignore[attr-defined]
     beats(1296, ANY_TREE, True)
@@ -319,6 +322,7 @@ def test_the_best_chain_is_the_best_at_its_own_starts(seed: int) -> None:
     traffic, cost = strong(seed), random_cost(np.random.default_rng(seed))
     (bucket,) = search(Problem(batches=(6,)), traffic, cost)
     chains = [price(DraftTree.chain(k), traffic, cost, Point(6, 2048)) for k in range(1, 5)]
+    assert not bucket.optimality.exact  # trees are listed, and one that no list holds may be better
     assert bucket.best_chain is not None
     assert bucket.best_chain.tokens_per_s.value == pytest.approx(max(c.tokens_per_s.value for c in chains))
     (only,) = search(Problem(batches=(6,), family=Chains()), traffic, cost)

@@ -320,5 +320,9 @@ def _optimality(bucket: Bucket) -> str:
     among = "" if bucket.engine_loss is None else " within the engine's limits"
     if exact and gap == 0.0:
         return f"exact{among}"
+    if gap == 0.0:
+        return (
+            f"the best of all that were listed{among}, each at its own draft starts; a draft in no list may be better"
+        )
     faster = "faster" if bucket.meets_limit is not False else "quicker per token"
     return f"no other draft{among} is {faster} by more than {gap:.2%} than the best one found: bounded, not exhaustive"
