@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
+from typing import Any
 
 from treeopt.cost import ModelShape, parse_drafter
 from treeopt.cost.formats import Dtype
@@ -54,3 +57,15 @@ def bench(path: Path, *, max_tokens: int = 8) -> KernelBench:
 
 def at(point: KernelPoint, time_s: float) -> Timed:
     return Timed(point=point, timing=Timing(time_s=time_s, spread=0.0, calls=7), error=0.0)
+
+
+def one_dies(torch: Any, kind: str, point: KernelPoint) -> Timed:
+    """Times of two ranks, one of which dies; here, since their processes can import no test module by its name."""
+    rank = torch.distributed.get_rank()
+    if point.size("message_bytes") == 8192 and rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if point.size("message_bytes") == 8192:
+        torch.distributed.barrier()
+    if point.size("message_bytes") == 16384 and rank == 0:
+        raise RuntimeError("out of memory")
+    return at(point, 1e-6 * (1 + rank))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
@@ -17,7 +15,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from toy_device import CEILINGS, DEVICE, HEADS, MODEL, at  # noqa: E402 (needs torch)
+from toy_device import CEILINGS, DEVICE, HEADS, MODEL, at, one_dies  # noqa: E402 (needs torch)
 
 from treeopt.cost import parse_drafter  # noqa: E402
 from treeopt.cost.formats import Dtype  # noqa: E402
@@ -191,17 +189,6 @@ def test_flash_attention_of_an_engine_is_called_as_it_wants(monkeypatch: pytest.
     assert attention_workload(point, pool, 2).error(point) < 1e-5
 
 
-def one_dies(torch: Any, kind: str, point: KernelPoint) -> Timed:
-    rank = torch.distributed.get_rank()
-    if point.size("message_bytes") == 8192 and rank == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    if point.size("message_bytes") == 8192:
-        torch.distributed.barrier()
-    if point.size("message_bytes") == 16384 and rank == 0:
-        raise RuntimeError("out of memory")
-    return at(point, 1e-6 * (1 + rank))
-
-
 def test_messages_among_two_processes() -> None:
     ranks = Ranks(2, "cpu")
     try:
@@ -212,7 +199,6 @@ def test_messages_among_two_processes() -> None:
         ranks.close()
 
 
-@pytest.mark.skipif("CI" in os.environ, reason="on a busy machine the other rank may die of its peer first")
 def test_a_rank_that_dies_takes_no_other_message_along() -> None:
     ranks = Ranks(2, "cpu", time_rank=one_dies)
     try:
