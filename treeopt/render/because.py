@@ -51,7 +51,7 @@ def because(bucket: Bucket, how: DraftWords) -> Text:
 
 
 def _optimality(bucket: Bucket) -> str:
-    exact, gap = bucket.optimality
+    exact, gap, listed_only = bucket.optimality
     among = "" if bucket.engine_loss is None else " within the engine's limits"
     if exact and gap == 0.0:
         return f"exact{among}"
@@ -60,6 +60,11 @@ def _optimality(bucket: Bucket) -> str:
             f"the best of all that were listed{among}, each at its own draft starts; a draft in no list may be better"
         )
     faster = "faster" if bucket.meets_limit is not False else "quicker per token"
+    if listed_only:
+        return (
+            f"no other draft that was listed{among} is {faster} by more than {gap:.2%} than the best one found; "
+            "a draft in no list may be better"
+        )
     return f"no other draft{among} is {faster} by more than {gap:.2%} than the best one found: bounded, not exhaustive"
 
 
