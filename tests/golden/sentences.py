@@ -17,7 +17,8 @@ ROOT: Final = HERE.parents[1]
 PAGE: Final = HERE / "sentences.md"
 REASONS: Final = ROOT / "tests" / "planner" / "sentences.md"
 SOURCES: Final = (
-    *("render/search.py", "render/explain.py", "render/compare.py", "render/check.py"),
+    *("render/search.py", "render/because.py", "render/bucket_table.py", "render/explain.py"),
+    *("render/compare.py", "render/check.py"),
     *("planner/reasons.py", "planner/evidence_notes.py", "planner/for_engine.py", "planner/compare.py"),
     *("planner/inputs.py", "check/check.py", "check/checks.py", "check/comparing.py", "check/matching.py"),
 )

@@ -10,7 +10,8 @@ from treeopt.acceptance.intervals import Interval
 from treeopt.acceptance.traffic import Traffic
 from treeopt.answer import Note
 from treeopt.cost.step_cost import StepCost
-from treeopt.draft_family import OFF, DynamicTrees, chain_length, in_words
+from treeopt.draft_family import OFF, DynamicTrees, chain_length
+from treeopt.draft_words import words_for
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import EngineAt, find_engine
 from treeopt.errors import InputError, SearchError, TreeoptError
@@ -105,9 +106,10 @@ class Restricted:
     @property
     def drafts(self) -> str:
         """What is drafted at which batch sizes, in words."""
-        several = len({b.context for b in self.buckets}) > 1
+        several, family = len({b.context for b in self.buckets}) > 1, self.form.question.family
         return "; ".join(
-            f"{in_words(b.draft)} at {batches_in_words(*b.batch)}" + (f", context {b.context.max}" if several else "")
+            f"{words_for(family, [b.draft]).draft(b.draft)} at {batches_in_words(*b.batch)}"
+            + (f", context {b.context.max}" if several else "")
             for b in self.buckets
         )
 
