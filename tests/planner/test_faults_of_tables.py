@@ -29,6 +29,7 @@ def plan_of_table(batches: list[int], cost: Path, ranks: Path | None = None) -> 
 )
 def test_without_a_plain_row_nothing_is_said_against_plain_decoding(batches: list[int], cost: str, ranks: str) -> None:
     plan = plan_of_table(batches, FAULTS / cost, FAULTS / ranks)
+    assert not any("the step is priced with" in note.text for note in plan.notes)  # the table prices it
     for bucket in plan.buckets:
         assert bucket.speculate  # the chosen draft is deployed
         assert bucket.verdict is Verdict.NOT_KNOWN
