@@ -149,8 +149,8 @@ WITHOUT: Final = "## Without an example"
 HEAD: Final = """# What search, explain, compare and check say
 
 One example of every sentence, by the source that says it, with the record that holds it (tests/golden/outputs): ten
-minutes to read. Made by `PYTHONPATH=. python tests/golden/sentences.py`; a test compares, so that somebody reads what is
-new or changed."""
+minutes to read. Made by `PYTHONPATH=. python tests/golden/sentences.py`; a test compares, so that somebody reads what
+is new or changed."""
 
 if __name__ == "__main__":
     PAGE.write_text(page())
