@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -25,10 +25,11 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """A served run; the prefill of each request gives its first token."""
+    """A served run; the prefill of each request gives its first token, the last step may accept `cut` past its end."""
 
     steps: tuple[Step, ...]
     longest: int
+    cut: int = 0
 
     @property
     def requests(self) -> int:
@@ -43,7 +44,7 @@ class Run:
 
     @property
     def emitted(self) -> int:
-        return self.requests + sum(1 + step.accepted for step in self.steps)
+        return self.requests + sum(1 + step.accepted for step in self.steps) - self.cut
 
     def of(self, **equal: int) -> list[Step]:
         return [s for s in self.steps if all(getattr(s, name) == value for name, value in equal.items())]
@@ -69,6 +70,12 @@ def served(
     return Run(tuple(found), longest)
 
 
+def cut_off(run: Run) -> Run:
+    """The same where each text ends with the last step's first token."""
+    last = {step.request: step for step in run.steps}
+    return replace(run, cut=sum(step.accepted for step in last.values()))
+
+
 def vllm_scrape(run: Run, engine: int = 0) -> str:
     labels = f'engine="{engine}",model_name="m"'
     drafts = run.drafts
@@ -78,6 +85,7 @@ def vllm_scrape(run: Run, engine: int = 0) -> str:
         "vllm:spec_decode_num_accepted_tokens_total": sum(s.accepted for s in drafts),
         "vllm:generation_tokens_total": run.emitted,
         "vllm:time_to_first_token_seconds_count": run.requests,
+        "vllm:inter_token_latency_seconds_count": len(run.steps),
     }
     lines = [f"# TYPE {name} counter\n{name}{{{labels}}} {float(value)}" for name, value in counters.items()]
     lines += [
@@ -163,7 +171,7 @@ def sglang_log(run: Run, running: int = 4) -> str:
     lines = []
     for steps in run.intervals:
         mean = 1 + sum(s.accepted for s in steps) / len(steps)
-        rate = (mean - 1) / run.longest
+        rate = sum(s.accepted for s in steps) / sum(s.drafted for s in steps)
         lines.append(
             f"[2026-08-06 09:53:41 TP0] Decode batch, #running-req: {running}, #token: 1, token usage: 0.01, "
             f"accept len: {mean:.2f}, accept rate: {rate:.2f}, cuda graph: True, gen throughput (token/s): 1.0"
@@ -215,3 +223,18 @@ def trtllm_stats(run: Run) -> str:
         }
         rows.append({"iter": start, "inflightBatchingStats": {"numGenRequests": len(steps)}, "specDecodingStats": spec})
     return json.dumps(rows)
+
+
+def trtllm_scrape(run: Run) -> str:
+    """Counters by position, of drafts alone."""
+    drafts, name = run.drafts, "trtllm_spec_decode_"
+    counters = {
+        "num_draft_tokens": sum(s.drafted for s in drafts),
+        "num_accepted_tokens": sum(s.accepted for s in drafts),
+    }
+    rows = [f'{name}{key}_total{{model_name="m"}} {float(n)}' for key, n in counters.items()]
+    for i in range(run.longest):
+        at = f'model_name="m",token_position="{i}"'
+        rows.append(f"{name}drafted_tokens_total{{{at}}} {float(sum(s.drafted > i for s in drafts))}")
+        rows.append(f"{name}accepted_tokens_total{{{at}}} {float(sum(s.accepted > i for s in drafts))}")
+    return "".join(f"{row}\n" for row in rows)

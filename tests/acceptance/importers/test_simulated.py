@@ -60,9 +60,9 @@ def check(found: Imported, *runs: Run) -> None:
 
 
 def check_steps(found: Imported, *runs: Run) -> None:
-    """Tokens per step = emitted tokens, less those of prefills, over request-steps."""
+    """Tokens per step = emitted tokens, those past a text's end too and those of prefills not, over request-steps."""
     steps = sum(len(run.steps) for run in runs)
-    tokens = sum(run.emitted - run.requests for run in runs)
+    tokens = sum(run.emitted - run.requests + run.cut for run in runs)
     tally = found.sources[0].tally
     assert (tally.steps or tally.drafts) == steps
     assert tally.mean_accepted_length == pytest.approx(tokens / steps)
@@ -81,6 +81,19 @@ def test_a_vllm_scrape(read, run: Run) -> None:
     assert accepted[: len(positions)] == positions
     drafted = max(step.drafted for step in run.drafts)
     assert len(accepted) <= drafted  # never a depth that was not drafted
+
+
+@pytest.mark.parametrize("run", RUNS[:10])
+def test_texts_that_end_within_a_draft(read, run: Run) -> None:
+    """Accepted tokens are counted before the text is cut to its length: tokens that came out give too few steps."""
+    run = simulator.cut_off(run)
+    check_steps(read(simulator.vllm_scrape(run)), run)
+
+
+@pytest.mark.parametrize("run", RUNS[:10])
+def test_without_the_counter_of_steps_the_tokens_tell_them(read, run: Run) -> None:
+    lines = simulator.vllm_scrape(run).splitlines(keepends=True)
+    check_steps(read("".join(line for line in lines if "inter_token" not in line)), run)
 
 
 @pytest.mark.parametrize("run", RUNS[:10])
@@ -160,12 +173,37 @@ def test_a_sglang_log(read, seed: int) -> None:
     assert run.longest == K or "K is one of" in str(found.warnings)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_sglang_log_under_a_schedule_keeps_its_lengths_apart(read, seed: int) -> None:
+    """Length and rate of a line tell its K, as far as two decimals do; lines that allow several are given to one."""
+    run = served(seed, steps=1600, longest=4, schedule=(4, 2, 1))
+    found = read(simulator.sglang_log(run))
+    assert {source.tally.draft_tokens for source in found.sources} == {1, 2, 4}
+    for source in found.sources:
+        own = [s for s in run.steps if s.drafted == source.tally.draft_tokens]
+        mean = 1 + sum(s.accepted for s in own) / len(own)
+        assert source.tally.mean_accepted_length == pytest.approx(mean, abs=0.0051)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_trtllm_scrape(read, run: Run) -> None:
+    found = read(simulator.trtllm_scrape(run))
+    check(found, run)
+    positions = [n for n in run.positions(run.drafts) if n]
+    assert found.profiles[0].evidence.accepted.tolist()[: len(positions)] == positions
+
+
+def test_what_counts_drafts_alone_says_so(read) -> None:
+    (said,) = read(simulator.vllm_log(RUNS[0].values[0])).warnings
+    assert said.startswith("counted per draft: steps in which an n-gram or suffix drafter found nothing")
+
+
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("rates", [True, False])
 def test_a_llamacpp_log(read, run: Run, rates: bool) -> None:
     found = read(simulator.llamacpp_log(run, rates=rates))
     check(found, run)
-    if not rates and found.sources:
+    if found.sources:
         tally = found.sources[0].tally
         assert (tally.steps or tally.drafts) == len(run.steps)
 
@@ -196,7 +234,7 @@ ENGINES = SHARED / "data" / "faults" / "engines"
     ("names", "K", "counts", "steps"),
     [
         (("m_v13c1_before.prom", "m_v13c1_after.prom"), 3, (475, 1384, 62), 683),
-        (("m_v13c4_before.prom", "m_v13c4_after.prom"), 2, (1173, 2319, 149), 1614),
+        (("m_v13c4_before.prom", "m_v13c4_after.prom"), 2, (1173, 2319, 149), 1615),  # one text ended within a draft
         (("real_log_line_refused.log",), 3, (60, 174, 9), None),
     ],
 )
