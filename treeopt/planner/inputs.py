@@ -46,7 +46,7 @@ from treeopt.plan.sources import (
     Sources,
 )
 from treeopt.planner.evidence_notes import evidence_notes
-from treeopt.planner.names import DEFAULT_MODEL, Names
+from treeopt.planner.names import DEFAULT_HARDWARE, DEFAULT_MODEL, Names
 from treeopt.planner.traffic_input import file_of, load_traffic, traffic_of_table
 from treeopt.tree import DraftTree
 
@@ -114,7 +114,9 @@ class Inputs:
 
     def notes(self, batch: int, context: int, nodes: int = 1) -> list[Note]:
         """What a reader of any number made from these inputs, up to these sizes, must know."""
-        found = evidence_notes(self.evidence.parts, self.names, self.model.name, self.kernels.drafter.kind, context)
+        by_table = isinstance(self.cost, TableStep) and self.cost.carried_by is None
+        kind = None if by_table else self.kernels.drafter.kind
+        found = evidence_notes(self.evidence.parts, self.names, self.model.name, kind, context)
         if self.rule in APPROXIMATE_RULES:
             found.append(Note.warning(f"{self.rule} acceptance changes what the model says"))
         if self.has_own_cost:
@@ -125,7 +127,9 @@ class Inputs:
         if self.model.note:
             found.append(Note.note(f"model {self.model.name}: {self.model.note}"))
         need = self.kernels.memory_bytes + batch * self.kernels.kv_bytes(context)
-        if need > self.hardware.memory_bytes:
+        # Measured steps ran somewhere: only on a GPU that was named is there something to fit into.
+        measured_elsewhere = isinstance(self.cost, TableStep) and self.names.hardware == DEFAULT_HARDWARE
+        if need > self.hardware.memory_bytes and not measured_elsewhere:
             have, most = self.hardware.memory_bytes, self.kernels.largest_batch(context, self.hardware.memory_bytes)
             found.append(
                 Note.error(
