@@ -17,7 +17,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from measured_data import data_folder
-from published_speedups import FILES, SOURCES, Run, fitted, ratio, rows_of, runs
+from published_runs import FILES, SOURCES, Run, rows_of, runs
+from published_speedups import FEWEST, fitted, ratio
 
 from treeopt.arrays import FloatArray
 from treeopt.cost.fit.engine_profile import Served, fit_served
@@ -152,10 +153,10 @@ def of_kernels(found: Sequence[Run], source: str) -> Iterator[Judged]:
     """Runs at one batch size: the best of all measured drafts, then each run or nothing, with others' constants."""
     own = [run for run in found if run.source == source]
     for drafter in dict.fromkeys(run.drafter for run in own):
-        others = [run for run in found if run.source != source]
-        alike = [run for run in others if (run.engine, run.drafter) == (own[0].engine, drafter)]
-        constants = fitted(alike or others)
         mine = [run for run in own if run.drafter == drafter]
+        others = [run for run in found if run.source != source]
+        alike = [run for run in others if run.key == mine[0].key]
+        constants = fitted(alike if len(alike) >= FEWEST else others)
         for question in dict.fromkeys(run.question for run in mine):
             asked = [run for run in mine if run.question == question]
             priced = {NONE: 1.0} | {shape(run): run.length / ratio(constants, run) for run in asked}
