@@ -45,7 +45,7 @@ def in_words(draft: Draft) -> str:
         return "nothing" if length == 0 else f"a chain of {length}"
     if isinstance(draft, DynamicTree):
         steps, topk, nodes = draft
-        return f"a dynamic tree ({steps} steps, topk {topk}, {nodes} nodes)"
+        return f"a dynamic tree (steps {steps}, topk {topk}, draft tokens {nodes})"
     return f"a tree of {len(draft)} nodes, depth {draft.depth}"
 
 
@@ -64,11 +64,15 @@ def pool_size(num_steps: int, topk: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class DynamicTreeRule:
-    """What an engine accepts as a dynamic tree: the range of N for S steps of k guesses."""
+    """What an engine accepts as a dynamic tree: the range of N for S steps of k guesses.
+
+    `counts_root`: the engine's own number of draft tokens is N; elsewhere it is N - 1.
+    """
 
     engine: str
     smallest: Callable[[int, int], int]
     largest: Callable[[int, int], int]
+    counts_root: bool = False
 
     def trees(self, *, num_steps: int, topk: int, num_draft_tokens: int) -> Iterator[DynamicTree]:
         """All that the engine accepts up to these numbers, by (steps, guesses, tokens)."""
@@ -104,6 +108,7 @@ class DynamicTreeRule:
 # OpenVINO documents its upper end without checking it.
 SGLANG: Final = DynamicTreeRule(
     engine="SGLang",
+    counts_root=True,
     smallest=lambda steps, topk: steps + 1 if topk == 1 else 2,
     largest=lambda steps, topk: pool_size(steps, topk) + 1,
 )
@@ -262,7 +267,7 @@ class DynamicTrees:
 
     per_batch = False
     may_be_off = False
-    words = "one dynamic tree (steps, guesses per node, nodes) or one chain for all batch sizes"
+    words = "one dynamic tree (steps, topk, draft tokens) or one chain for all batch sizes"
 
     def refusal(self, draft: Draft) -> str | None:
         """Why a draft is not in the family, or None."""

@@ -40,8 +40,9 @@ WORDS: Final = (
     Word(
         "steps, topk, draft tokens",
         "A dynamic tree as engines are set to it: steps of the drafter, guesses that each node is followed by, and "
-        "tokens that are verified, the root counted. Built anew in every step from the drafter's confidence.",
-        "draft tokens: what a request verifies per step, the last accepted token counted{setting}",
+        "tokens that are verified: the root is one of them in SGLang, none in TensorRT-LLM and OpenVINO. Built anew in "
+        "every step from the drafter's confidence.",
+        "draft tokens: what a request verifies per step, the last accepted token {counted}{setting}",
     ),
     Word("depth, D", "Guesses on the longest way from the root: how many tokens ahead the draft reaches."),
     Word("rank", "Which of the drafter's guesses a token was: 0 is the likeliest."),
@@ -90,7 +91,8 @@ def words_about(text: str) -> list[Word]:
     return found
 
 
-def short(name: str, setting: str = "") -> str:
+def short(name: str, setting: str = "", *, counts_root: bool = True) -> str:
     """The line under a table for a word, with the engine's name of it."""
     word = next(word for word in WORDS if word.short and name in word.name.split(", "))
-    return word.short.format(setting=f" ({setting})" if setting else "")
+    counted = "counted" if counts_root else "not counted"
+    return word.short.format(setting=f" ({setting})" if setting else "", counted=counted)

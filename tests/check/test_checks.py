@@ -138,7 +138,7 @@ def test_a_larger_tree_that_accepts_less() -> None:
     plan = plan_of(bucket_of(CHAIN4, 1, 4, f=[1.0, 0.5, 0.3, 0.2, 0.1]), bucket_of(CHAIN2, 5, 16, f=F4[:3]))
     report = check_plan(plan, metrics_of(counted([0.5, 0.3, 0.2, 0.1]), counted([0.9, 0.6])))
     assert FindingKind.LARGER_TREE_ACCEPTS_LESS in kinds(report)
-    assert "2.10 tokens per step with 5 nodes, 2.50 with 3" in report.findings[-1].seen
+    assert "2.10 tokens per step with K = 4, 2.50 with K = 2" in report.findings[-1].seen
     fine = check_plan(CHAINS, metrics_of(counted(F4[1:]), counted(F4[1:3])))
     assert not fine.drifted
 

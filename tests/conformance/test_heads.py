@@ -38,7 +38,7 @@ SIZES = {
 }
 SPECULATORS = (
     *("speculators==0.9.0", "hs-connectors==0.9.0", "datasets==5.1.0", "dill", "multiprocess", "pandas", "xxhash"),
-    *("loguru", "pydantic-settings", "python-dotenv", "openai", "distro", "jiter"),
+    *("loguru", "pydantic-settings", "python-dotenv", "openai", "distro", "jiter", "sniffio"),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from engines.samples import INTENT, chain
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from treeopt.draft_family import chain_length
+from treeopt.draft_family import DynamicTree, chain_length
 from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine
@@ -77,19 +78,42 @@ def test_the_routing_is_as_described(sglang: Any, tmp_path: Path, keys: set[int]
         assert params.get_steps_for_batch(batch) == key_at(batch, sorted(keys), sorted(captured))
 
 
+def undeclared(release: str, launch: str) -> list[str]:
+    """The words of a start line that the release's parser does not know: flags, and the algorithm's name."""
+    archive = wheel("sglang", release)
+    files = [n for n in names_of(archive) if n.endswith("srt/server_args.py") or "/arg_groups/fields/" in n]
+    arguments = "".join(text(archive, name) for name in files)
+    words = shlex.split(launch)
+    # Written out, or made from the field's name.
+    lacking = [
+        word
+        for word in words
+        if word.startswith("--") and f'"{word}"' not in arguments and f"{word[2:].replace('-', '_')}:" not in arguments
+    ]
+    algorithm = words[words.index("--speculative-algorithm") + 1]
+    enum = text(archive, "sglang/srt/speculative/spec_info.py")
+    known = [*re.findall(r"^    ([A-Z0-9_]+) = auto\(\)", enum, re.MULTILINE), "NEXTN"]  # that one is EAGLE's
+    return lacking + [algorithm] * (algorithm not in known)
+
+
+@pytest.mark.parametrize("release", ["0.5.11", "0.5.12", *KEYED])
+def test_every_release_knows_the_flags_of_each_drafter(release: str) -> None:
+    target = find_engine(f"sglang=={release}")
+    for kind in target.kinds:
+        found = export(DraftSchedule.constant(chain(3)), target, Setup(drafter=kind))
+        assert undeclared(release, found.written.launch) == [], kind
+        assert found.checked_by == "own code"
+    tree = export(DraftSchedule.constant(DynamicTree(3, 4, 8)), target, Setup())
+    assert undeclared(release, tree.written.launch) == []
+
+
 @pytest.mark.parametrize("release", KEYED)
 def test_every_release_routes_by_the_keys_that_it_is_given(release: str, tmp_path: Path) -> None:
     """And takes the flags of the start line; lengths of 0 from 0.5.14 on."""
     target, schedule = find_engine(f"sglang=={release}"), DraftSchedule(steps=(*INTENT.steps[:2],))
     found = routed(adaptive(release), schedule, tmp_path, max_batch=64, release=release)
     assert found == [4] * 4 + [2] * 395
-    archive = wheel("sglang", release)
-    arguments = text(archive, "sglang/srt/server_args.py")
-    for flag in shlex.split(export(schedule, target, Setup(max_batch=64)).written.launch):
-        if flag.startswith("--"):
-            named = (flag, f"{flag[2:].replace('-', '_')}:")  # written out, or made from the field's name
-            fields = "".join(text(archive, name) for name in names_of(archive) if "/arg_groups/fields/" in name)
-            assert any(word in arguments or word in fields for word in named), flag
+    assert undeclared(release, export(schedule, target, Setup(max_batch=64)).written.launch) == []
     if release == "0.5.13":
         with pytest.raises(InputError, match="cannot be told to draft nothing"):
             export(INTENT, target, Setup())

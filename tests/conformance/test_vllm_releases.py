@@ -80,6 +80,9 @@ def test_what_is_offered_starts_and_what_does_not_start_is_refused(release: str)
     for row in (r for r in rows() if r.release == release):
         for device, said in (("cpu", row.cpu), ("cuda", row.gpu)):
             launch = offered(row, device)
+            asked = VLLM.is_asked(parse_release(release), {"draft_model": "model"}.get(row.drafter, row.drafter))
+            if launch is not None and asked == (said == "documentation only"):
+                wrong.append((*row, device, f"asked: {asked}"))
             if said == "documentation only":
                 continue
             starts = said in ("v1", "v2")

@@ -176,12 +176,39 @@ def test_a_real_plan_goes_to_every_engine(real_plan: Plan) -> None:
         assert found.written.proof
 
 
+@pytest.mark.parametrize(
+    ("engine", "method", "said"),
+    [
+        ("trtllm", None, "TensorRT-LLM 1.4.0rc4 was read, its code was not run on such a file"),
+        ("llamacpp", "draft-simple", "llama.cpp commit of 2026-11 was read, its code was not run on such a file"),
+        ("vllm==0.17.0", None, "vLLM 0.17.0's code was not run on settings of eagle3 drafters"),
+        ("vllm==0.25.1", "mtp", "vLLM 0.25.1's code was not run on settings of mtp drafters"),
+        ("vllm==0.31.0", "dflash", "vLLM 0.31.0's code was not run on settings of dflash drafters"),
+        ("vllm", "custom_class", "vLLM 0.33.0's code was not run on settings of such drafters"),
+        ("sglang==0.5.10", None, "checked with SGLang 0.5.23, not with 0.5.10"),
+        ("vllm==0.17.0", "custom_class", "vLLM 0.17.0's code was not run on settings of such drafters"),
+        ("vllm==0.25.1", "eagle3", None),
+        ("vllm==0.32.0", "dflash", None),
+        ("sglang==0.5.13", None, None),
+        ("openvino", None, None),
+        ("paths", None, None),
+    ],
+)
+def test_where_no_code_was_asked_export_says_documentation_only(
+    engine: str, method: str | None, said: str | None
+) -> None:
+    found = export(CHAIN, find_engine(engine), Setup(method=method))
+    notes = [note for note in found.notes if note.startswith("documentation only")]
+    assert notes == ([] if said is None else [f"documentation only: {said}"])
+    assert found.checked_by == ("documentation only" if said else "" if engine == "paths" else "own code")
+
+
 def test_what_is_said_beside_the_file() -> None:
     found = export(CHAIN, find_engine("vllm==0.34.0"), Setup())
-    assert any("checked with vLLM 0.33.0, not with 0.34.0" in note for note in found.notes)
-    assert not any("checked" in note for note in export(CHAIN, find_engine("vllm==0.24.0"), Setup()).notes)
-    trtllm = export(CHAIN, find_engine("trtllm"), Setup())
-    assert any("known from the documentation of TensorRT-LLM 1.4.0rc4 only" in note for note in trtllm.notes)
+    assert "documentation only: checked with vLLM 0.33.0, not with 0.34.0" in found.notes
+    asked = export(CHAIN, find_engine("vllm==0.24.0"), Setup())
+    assert not any("documentation only" in note for note in asked.notes)
+    assert (found.checked_by, asked.checked_by) == ("documentation only", "own code")
     assert any("--method" in note for note in found.notes)
     assert not any("--method" in note for note in export(CHAIN, find_engine("vllm"), Setup(drafter="eagle3")).notes)
     only = export(INTENT, find_engine("vllm"), Setup(), batch=6)

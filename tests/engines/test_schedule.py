@@ -55,7 +55,7 @@ def test_schedules_that_are_none(steps: tuple[ScheduleStep, ...], covers: int | 
         (OFF, 0, "nothing"),
         (chain(3), 3, "a chain of 3"),
         (DynamicTree(3, 1, 4), 3, "a chain of 3"),
-        (DynamicTree(3, 4, 12), None, "a dynamic tree (3 steps, topk 4, 12 nodes)"),
+        (DynamicTree(3, 4, 12), None, "a dynamic tree (steps 3, topk 4, draft tokens 12)"),
         (DraftTree(((0,), (1,), (0, 0))), None, "a tree of 4 nodes, depth 2"),
         (DraftTree(((1,),)), None, "a tree of 2 nodes, depth 1"),  # not the top guess
     ],

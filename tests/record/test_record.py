@@ -76,7 +76,8 @@ def test_shards_rotate_and_start_with_a_header(tmp_path: Path) -> None:
     writer.close()
     lines = [json.loads(line) for line in written(tmp_path / "new")]
     assert [line["row"] for line in lines if "row" in line] == list(range(7))
-    assert [line for line in lines if "row" not in line] == [{"treeopt_recorded": 1, "engine": "vllm"}] * 3
+    headers = [line for line in lines if "row" not in line]
+    assert headers == [{"treeopt_recorded": 1, "run": headers[0]["run"], "engine": "vllm"}] * 3
     assert writer.dropped == 0
 
 

@@ -13,7 +13,7 @@ from treeopt.render.replay import report as replay_table
 
 def said(gain: float, interval: Interval | None) -> str:
     found = Comparisons(comparisons=(comparison_of(gain, interval),), notes=())
-    return printed(comparison_table(found, 100), 100)[-1].split("  ")[-1]
+    return printed(comparison_table(found, 100), 100)[-3].split("  ")[-1]
 
 
 def test_no_verdict_without_an_interval() -> None:

@@ -17,6 +17,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from treeopt.acceptance.chain import SHARES as TURN_SHARES
+from treeopt.acceptance.chain import ChainRanks
 from treeopt.acceptance.model import expected_tokens, non_increasing, path_probabilities
 from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.position import FALLS, SHARES, Guess, MeanLength, PositionSurvival
@@ -115,6 +117,8 @@ def counted_interval(
     rng = np.random.default_rng(seed)
     if isinstance(evidence, MeanLength):
         return _spread(evidence, tree)
+    if isinstance(evidence, ChainRanks):
+        return _of_chain(evidence, tree, replicates, seed)
     if isinstance(evidence, PositionSurvival):
         if evidence.drafts is None:
             return None
@@ -156,18 +160,41 @@ def _spread(evidence: MeanLength, tree: DraftTree) -> Interval:
     return Interval(max(min(tokens) - error, 1.0), max(tokens) + error)
 
 
+def _of_chain(evidence: ChainRanks, tree: DraftTree, replicates: int, seed: int) -> Interval | None:
+    if evidence.groups < MIN_DOCUMENTS:
+        return None
+    drawn = _times_drawn(evidence.groups, replicates, seed)
+    reached = drawn @ evidence.group_reached
+    counts = np.tensordot(drawn, evidence.group_counts, axes=1)
+    rates = np.divide(counts, reached[..., None], out=np.zeros_like(counts), where=reached[..., None] > 0)
+    turns = any(any(path[:-1]) for path in tree.paths)
+    ends = [
+        interval_of(_tokens_by_depth(rates.transpose(1, 0, 2), tree, share), evidence.groups)
+        for share in (TURN_SHARES if turns else (1.0,))
+    ]
+    found = [interval for interval in ends if interval is not None]
+    return Interval(min(i.low for i in found), max(i.high for i in found))
+
+
 def _draw_from_table(
     counts: FloatArray, reached: FloatArray, tree: DraftTree, replicates: int, rng: np.random.Generator
 ) -> FloatArray:
     K = counts.shape[1]
     outcomes = np.concatenate([counts, np.maximum(reached - counts.sum(axis=1), 0.0)[:, None]], axis=1) + 1 / (K + 1)
     rates = np.stack([non_increasing(rng.dirichlet(row, size=replicates)[:, :K]) for row in outcomes])
+    return _tokens_by_depth(rates, tree)
+
+
+def _tokens_by_depth(rates: FloatArray, tree: DraftTree, share: float = 1.0) -> FloatArray:
+    """`[replicates]` E of the tree from rates `[D, replicates, K]`; behind a wrong turn `share` of them."""
+    depths, replicates, ranks = rates.shape
+    behind = rates * np.minimum(share, 1.0 / np.maximum(rates.sum(axis=2, keepdims=True), np.finfo(np.float64).tiny))
     f = np.zeros((len(tree), replicates))
     f[0] = 1.0
     for node in range(1, len(tree)):
-        depth, rank = tree.depths[node] - 1, tree.ranks[node]
-        if depth < len(rates) and rank < K:
-            f[node] = f[tree.parents[node]] * rates[depth, :, rank]
+        depth, rank, parent = tree.depths[node] - 1, tree.ranks[node], tree.parents[node]
+        if depth < depths and rank < ranks:
+            f[node] = f[parent] * (behind if any(tree.nodes[parent]) else rates)[depth, :, rank]
     return np.asarray(f.sum(axis=0))
 
 

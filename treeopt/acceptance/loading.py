@@ -30,6 +30,8 @@ def load_profile(place: Path | SourceFile, *, keep: bool = False, confidence: bo
         FileFormatError: it holds no evidence, or its numbers contradict each other (with the line).
     """
     file = place if isinstance(place, SourceFile) else SourceFile(place, what="rank profile")
+    if file.path.is_dir() and _is_recorded(file):
+        return _imported(file)
     if is_trace(file):
         return TraceFiles.find(file).profile(name=file.path.stem, keep=keep, confidence=confidence)
     if _is_engines(file):
@@ -68,6 +70,12 @@ def _is_engines(file: SourceFile) -> bool:
     from treeopt.acceptance.importers.detection import detected  # thirty files that a profile does not need
 
     return detected(file) is not None
+
+
+def _is_recorded(folder: SourceFile) -> bool:
+    from treeopt.acceptance.importers.recorded import recorded_shards
+
+    return bool(recorded_shards(folder))
 
 
 def _imported(file: SourceFile) -> RankProfile:

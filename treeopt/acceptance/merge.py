@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from treeopt.acceptance.chain import ChainRanks
 from treeopt.acceptance.draft_lengths import DraftLengths, mixed_lengths
 from treeopt.acceptance.paths import PathCount, PathCounts
 from treeopt.acceptance.position import PositionSurvival
@@ -42,7 +43,7 @@ def merge(profiles: Sequence[RankProfile], *, name: str, force: bool = False) ->
         raise InputError(f"evidence of different kinds: {', '.join(kinds)}", hint="merge profiles of one kind")
     return RankProfile(
         name=name,
-        evidence=reduce(_add, (p.evidence for p in profiles)),
+        evidence=reduce(_add, (p.evidence for p in sorted(profiles, key=lambda p: p.sha256))),
         conditions=_shared_conditions(profiles, force),
         sha256=sha256("".join(sorted(hashes)).encode()).hexdigest(),
         documents=sum(p.documents for p in profiles),
@@ -73,6 +74,8 @@ def _shared_conditions(profiles: Sequence[RankProfile], force: bool) -> Conditio
 def _add(a: RankEvidence, b: RankEvidence) -> RankEvidence:
     if isinstance(a, PathCounts) and isinstance(b, PathCounts):
         return _add_paths(a, b)
+    if isinstance(a, ChainRanks) and isinstance(b, ChainRanks):
+        return a.joined(b)
     if isinstance(a, DepthRanks) and isinstance(b, DepthRanks):
         return _add_tables(a, b)
     if isinstance(a, PositionSurvival) and isinstance(b, PositionSurvival):

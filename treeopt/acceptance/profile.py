@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+import numpy as np
+
+from treeopt.acceptance.chain import ChainRanks
 from treeopt.acceptance.draft_lengths import DraftLengths
 from treeopt.acceptance.model import PathModel
 from treeopt.acceptance.paths import PathCount, PathCounts
@@ -18,10 +21,11 @@ from treeopt.arrays import FloatArray
 from treeopt.draft_family import DynamicTree
 from treeopt.errors import InputError
 
-RankEvidence = DepthRanks | PathCounts | PositionSurvival | MeanLength
+RankEvidence = DepthRanks | ChainRanks | PathCounts | PositionSurvival | MeanLength
 EVIDENCE_KINDS: Final[dict[type[RankEvidence], str]] = {
     PathCounts: "paths",
     DepthRanks: "depth-rank",
+    ChainRanks: "chain",
     PositionSurvival: "position",
     MeanLength: "mean",
 }
@@ -47,14 +51,22 @@ class Conditions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChainGroup:
+    """Some documents of a recorded chain: drafts that `reached` each depth, `counts[depth - 1][rank]` of them."""
+
+    reached: tuple[float, ...]
+    counts: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class RankFile:
     """A rank profile as its file holds it: counts wherever there are counts, else rates as `probabilities`.
 
     Of `paths`: `starts` drafts, and how often the target followed exactly this path, `[path, count]`, with a third
     number where its next depth was recorded less often. Of `depth-rank`: `counts[depth - 1][rank]` of the drafts that
-    `reached` that depth. Of `position`: how many of `drafts` were `accepted` at each depth. Of `mean`: one accepted
-    length, with what was drafted. `draft_lengths`, where some steps have no draft: the shares of all steps whose draft
-    has at least 1, 2, ... tokens.
+    `reached` that depth. Of `chain`: the same of each of its `groups` of documents. Of `position`: how many of `drafts`
+    were `accepted` at each depth. Of `mean`: one accepted length, with what was drafted. `draft_lengths`, where some
+    steps have no draft: the shares of all steps whose draft has at least 1, 2, ... tokens.
     """
 
     FORMAT: ClassVar[str] = "treeopt.ranks/1"
@@ -65,6 +77,7 @@ class RankFile:
     evidence: str
     reached: tuple[float, ...] | None = None
     counts: tuple[tuple[float, ...], ...] | None = None
+    groups: tuple[ChainGroup, ...] | None = None
     starts: float | None = None
     paths: tuple[tuple[Any, ...], ...] | None = None
     mean_accepted_length: float | None = None
@@ -103,7 +116,7 @@ class RankProfile:
 
     @property
     def kind(self) -> str:
-        """The evidence kind: `paths`, `depth-rank`, `position` or `mean`."""
+        """The evidence kind: `paths`, `depth-rank`, `chain`, `position` or `mean`."""
         return EVIDENCE_KINDS[type(self.evidence)]
 
     def model(self) -> PathModel:
@@ -140,9 +153,17 @@ def _written(evidence: RankEvidence) -> dict[str, Any]:
         if evidence.drafts is None or evidence.accepted is None:
             return {"probabilities": tuple(evidence.survival.tolist())}
         return {"drafts": _plain(evidence.drafts), "accepted": _plain_row(evidence.accepted)}
+    if isinstance(evidence, ChainRanks):
+        return {"groups": tuple(map(_group, evidence.group_reached, evidence.group_counts))}
     if evidence.reached is None or evidence.counts is None:
         return {"probabilities": tuple(evidence.rates.tolist())}
     return {"reached": _plain_row(evidence.reached), "counts": tuple(_plain_row(row) for row in evidence.counts)}
+
+
+def _group(reached: FloatArray, counts: FloatArray) -> ChainGroup:
+    """Without the zeros at the ends of rows."""
+    rows = tuple(_plain_row(row[: np.flatnonzero(row).max(initial=0) + 1]) for row in counts)
+    return ChainGroup(reached=_plain_row(reached), counts=rows)
 
 
 def _path_row(item: PathCount, deepest: int) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from treeopt.acceptance.chain import ChainRanks
 from treeopt.acceptance.conversions import with_bonus
 from treeopt.acceptance.draft_lengths import DraftLengths
 from treeopt.acceptance.errors import EvidenceError
@@ -44,6 +45,9 @@ def _parse(document: Document) -> RankProfile:
     if kind == "depth-rank":
         root.only(*_PROFILE_KEYS, "reached", "counts", "probabilities")
         evidence: RankEvidence = _depth_ranks(root)
+    elif kind == "chain":
+        root.only(*_PROFILE_KEYS, "groups")
+        evidence = _chain(root)
     elif kind == "paths":
         root.only(*_PROFILE_KEYS, "starts", "paths")
         evidence = _path_counts(root)
@@ -81,8 +85,25 @@ def _depth_ranks(root: Field) -> DepthRanks:
     return DepthRanks.from_counts(reached=reached, counts=_table(root.get("counts")))
 
 
+def _chain(root: Field) -> ChainRanks:
+    groups = list(root.get("groups").items())
+    for group in groups:
+        group.only("reached", "counts")
+    reached = _rows([[f.number(low=0) for f in group.get("reached").items()] for group in groups])
+    tables = [_table(group.get("counts")) for group in groups]
+    if not groups or any(len(table) > reached.shape[1] for table in tables):
+        raise root.get("groups").error("a depth that nothing reached", hint="give each group reached and counts")
+    counts = np.zeros((*reached.shape, max(table.shape[1] for table in tables)))
+    for own, table in zip(counts, tables, strict=True):
+        own[: table.shape[0], : table.shape[1]] = table
+    return ChainRanks.of_groups(reached, counts)
+
+
 def _table(field: Field) -> FloatArray:
-    rows = [[cell.number() for cell in row.items()] for row in field.items()]
+    return _rows([[cell.number() for cell in row.items()] for row in field.items()])
+
+
+def _rows(rows: list[list[float]]) -> FloatArray:
     width = max((len(row) for row in rows), default=0)
     return np.array([row + [0.0] * (width - len(row)) for row in rows])
 

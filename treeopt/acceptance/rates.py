@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from treeopt.acceptance.chain import ChainRanks
 from treeopt.acceptance.intervals import CONFIDENCE, REPLICATES, Interval, bootstrap_ratios, interval_of
 from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.position import MeanLength, PositionSurvival
@@ -50,7 +51,7 @@ class RankRates:
 def rank_rates(part: Part, *, seed: int = 0) -> RankRates:
     """The first `MOST_RANKS` ranks of the first `MOST_DEPTH` depths, with 95 % intervals where counts allow them.
 
-    By document from a trace; from counts alone, drafts taken as independent (see `counted_interval`).
+    By document from a trace or a recorded chain; other counts take drafts as independent (see `counted_interval`).
     """
     model, found = part.measured, []
     for depth in range(min(model.depth, MOST_DEPTH)):
@@ -66,6 +67,8 @@ def rank_rates(part: Part, *, seed: int = 0) -> RankRates:
 def _intervals(part: Part, depth: int, ranks: int, seed: int) -> list[Interval | None]:
     if part.trace is not None:
         return _by_document(part.trace, depth, ranks, seed)
+    if isinstance(part.profile.evidence, ChainRanks):
+        return _by_group(part.profile.evidence, depth, ranks, seed)
     outcomes = None if part.profile.evidence is None else _outcomes(part.profile.evidence, depth)
     if outcomes is None:
         return [None] * ranks
@@ -74,6 +77,14 @@ def _intervals(part: Part, depth: int, ranks: int, seed: int) -> list[Interval |
     low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=0)
     counted = [Interval(float(a), float(b)) for a, b in zip(low[:-1], high[:-1], strict=True)]
     return [*counted, *[None] * ranks][:ranks]
+
+
+def _by_group(evidence: ChainRanks, depth: int, ranks: int, seed: int) -> list[Interval | None]:
+    tried = evidence.group_reached[:, depth]
+    used = np.flatnonzero(tried)
+    below = np.repeat(tried[used, None], ranks, axis=1)
+    drawn = bootstrap_ratios(evidence.group_counts[used, depth, :ranks], below, seed=seed)
+    return [interval_of(drawn[:, rank], len(used)) for rank in range(ranks)]
 
 
 def _outcomes(evidence: RankEvidence, depth: int) -> FloatArray | None:

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from treeopt.acceptance.errors import EvidenceError
-from treeopt.acceptance.model import non_increasing
+from treeopt.acceptance.model import PathModel, non_increasing
 from treeopt.arrays import FloatArray, IntArray
 
 
@@ -59,7 +59,7 @@ class DepthRanks:
         """Drafts behind the evidence, where they were counted."""
         return None if self.reached is None else float(self.reached[0])
 
-    def model(self) -> DepthRankModel:
+    def model(self) -> PathModel:
         """The rates, made non-increasing in the rank, as a product-form path model."""
         return DepthRankModel(self.rates)
 

@@ -22,10 +22,12 @@ from treeopt.check.matching import PlannedBuckets, deployed_plan
 from treeopt.check.measured import Metrics, read_metrics
 from treeopt.check.regret import regret_of
 from treeopt.check.report import CheckReport, Compared, Finding
+from treeopt.draft_words import K
 from treeopt.engines.schedule import DraftSchedule
 from treeopt.errors import InputError, TreeoptError
 from treeopt.plan.plan import Plan
 from treeopt.planner.inputs import Inputs, inputs_of
+from treeopt.planner.wording import words_in
 
 __all__ = ["CheckReport", "DriftVerdict", "Metrics", "check_files", "check_plan", "read_metrics"]
 
@@ -103,6 +105,7 @@ def check_plan(
         gate=gate,
         comparisons=compared,
         findings=tuple(findings),
+        words=K if all(bucket.tree.is_chain for bucket in plan.buckets) else words_in(plan),
         notes=(*metrics.warnings, *pairs.notes, *_flattered(plan), *_unclear(compared, gate)),
     )
 

@@ -13,6 +13,7 @@ from treeopt.check.matching import PlannedBuckets, chain_survival, where
 from treeopt.check.measured import Measured, Metrics
 from treeopt.check.report import Compared, Finding, FindingKind
 from treeopt.check.windows import MIN_WINDOWS, LogWindow, pooled
+from treeopt.draft_words import K
 from treeopt.engines.format import DRAFT_TOKENS
 from treeopt.tree import DraftTree
 
@@ -107,8 +108,9 @@ def larger_accepts_less(sources: Sequence[Measured], candidates: PlannedBuckets,
         if a.error is not None and change.verdict is DriftVerdict.DRIFT and change.share < 0.0:
             yield Finding(
                 kind=FindingKind.LARGER_TREE_ACCEPTS_LESS,
-                where=f"{len(small)} and {len(large)} nodes",
-                seen=f"{b.length:.2f} tokens per step with {len(large)} nodes, {a.length:.2f} with {len(small)}",
+                where=f"{K.size(len(small))} and {K.count(len(large))}",
+                seen=f"{b.length:.2f} tokens per step with {K.size(len(large))}, {a.length:.2f} with "
+                f"{K.size(len(small))}",
                 next_step="the engine keeps the wrong KV after a step (TensorRT-LLM #10343), or traffic differs: run "
                 "treeopt verify, and use the smaller tree until then",
             )
@@ -121,8 +123,8 @@ def collapse(windows: Sequence[LogWindow], gate: float) -> Iterator[Finding]:
         return
     before = [w for w in windows[: off[0]] if not w.is_off]
     after = [w for w in windows[off[0] :] if not w.is_off]
-    for K in sorted({w.draft_tokens for w in before} & {w.draft_tokens for w in after}, key=lambda k: k or 0):
-        first, then = (pooled([w for w in part if w.draft_tokens == K]) for part in (before, after))
+    for length in sorted({w.draft_tokens for w in before} & {w.draft_tokens for w in after}, key=lambda k: k or 0):
+        first, then = (pooled([w for w in part if w.draft_tokens == length]) for part in (before, after))
         if first.error is None or then.error is None:
             continue
         change = Change(
@@ -131,7 +133,7 @@ def collapse(windows: Sequence[LogWindow], gate: float) -> Iterator[Finding]:
         if change.verdict is DriftVerdict.DRIFT and change.share < 0.0:
             yield Finding(
                 kind=FindingKind.COLLAPSE_AFTER_PAUSE,
-                where="all batch sizes" if K is None else f"K = {K}",
+                where="all batch sizes" if length is None else K.size(length + 1),
                 seen=f"{first.length:.2f} tokens per step until drafting stopped (line {windows[off[0]].line}), "
                 f"{then.length:.2f} since",
                 next_step="the drafter's state went stale (TensorRT-LLM #16888): draft one token at least at every "

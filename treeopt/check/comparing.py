@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from treeopt.acceptance.chain import ChainRanks
 from treeopt.acceptance.conversions import conditional_from_survival
 from treeopt.acceptance.intervals import NORMAL_QUANTILE, Interval, counted_interval, tokens_interval
 from treeopt.acceptance.model import expected_tokens, path_probabilities
@@ -120,7 +121,8 @@ def _by_ranks(plan: Plan, source: Measured, bucket: Bucket, gate: float) -> Comp
     else:
         evidence = source.ranks.evidence
         measured = expected_tokens(path_probabilities(source.ranks.model(), tree))
-        interval, effect = counted_interval(evidence, tree), DESIGN_EFFECT
+        interval = counted_interval(evidence, tree)
+        effect = 1.0 if isinstance(evidence, ChainRanks) else DESIGN_EFFECT
     change = Change(
         planned=bucket.acceptance_length.value,
         measured=measured,

@@ -85,7 +85,10 @@ def _deployed(bucket: Bucket, draft: Draft, buckets: Sequence[Bucket]) -> Bucket
     near = sorted(buckets, key=lambda b: (b is not bucket, abs(b.batch.max - bucket.batch.max)))
     f = next((f for b in near if len(f := chain_survival(b)) >= length and (f[:length] > 0.0).all()), None)
     if f is None:
-        raise InputError(f"the plan has no acceptance of {in_words(draft)}", hint="compare with --with chain:K")
+        raise InputError(
+            f"the plan has no acceptance of {in_words(draft)}",
+            hint=f"price it: treeopt compare PLAN --with chain:{length}",
+        )
     return replace(
         bucket,
         tree=DraftTree.chain(length),

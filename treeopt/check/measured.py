@@ -116,7 +116,7 @@ def _measured(source: ImportedSource) -> Measured:
 def of_profile(profile: RankProfile) -> Measured:
     """A rank profile as a measurement: a chain's counts as its length, several ranks as they are."""
     evidence = profile.evidence
-    if isinstance(evidence, DepthRanks) and evidence.rates.shape[1] == 1:  # a chain's counts in another form
+    if type(evidence) is DepthRanks and evidence.rates.shape[1] == 1:  # a chain's counts in another form
         evidence = PositionSurvival(survival=survival_from_conditional(evidence.rates[:, 0]), drafts=evidence.trials)
     if isinstance(evidence, DepthRanks | PathCounts):
         return Measured(name=profile.name, steps=evidence.trials, ranks=profile)

@@ -9,6 +9,7 @@ from typing import ClassVar
 from treeopt.answer import Span
 from treeopt.check.change import Change, DriftVerdict
 from treeopt.check.measured import Measured
+from treeopt.draft_words import NODES, DraftWords
 from treeopt.solve.bucket import Bucket
 
 
@@ -135,7 +136,7 @@ class Compared:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CheckReport:
-    """Everything that was compared and found; `notes` say what could not be checked and why."""
+    """Everything that was compared and found; `notes` say what could not be checked and why, `words` count drafts."""
 
     FORMAT: ClassVar[str] = "treeopt.check/2"
     WRITTEN: ClassVar[tuple[str, ...]] = ("drifted", "findings", "comparisons", "kind", "gate", "notes")
@@ -144,6 +145,7 @@ class CheckReport:
     comparisons: tuple[Compared, ...]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
+    words: DraftWords = NODES
 
     @property
     def drifted(self) -> bool:

@@ -106,7 +106,12 @@ def main() -> None:
     except Exception as error:
         if "--debug" in sys.argv[1:2]:
             raise
-        _fail(*_in_words(error))
+        message, hint = _in_words(error)
+        if "--" in hint:
+            from treeopt.cli.hints import with_owners  # may import all commands
+
+            hint = with_owners(hint, sys.argv[1:], app)
+        _fail(message, hint)
 
 
 def _open_streams() -> None:

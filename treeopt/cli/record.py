@@ -20,7 +20,7 @@ drafters have no distribution). Two lines beside the start command:
 
 Then, from the shards:
 
-  cat ranks/*.jsonl | treeopt ranks import - --out ranks.yaml
+  treeopt ranks import ranks --out ranks.yaml
   treeopt search --batches 1,8,32 --ranks ranks.yaml
 
 Written are ranks, probabilities and lengths, never text or tokens. What cannot

@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 from treeopt.acceptance.prompt_lookup import PromptLookup, parse_lookup
 from treeopt.draft_family import OFF, in_words
 from treeopt.engines.fitting import FittedDrafts, Loss, fit_plan, fit_schedule
-from treeopt.engines.format import Bug, Format, Setup, Written
+from treeopt.engines.format import Bug, CheckedBy, Format, Setup, Written
 from treeopt.engines.registry import EngineAt
 from treeopt.engines.schedule import BatchSpan, DraftSchedule
 from treeopt.errors import InputError
@@ -38,7 +38,7 @@ class Export:
     FORMAT: ClassVar[str] = "treeopt.export/2"
     WRITTEN: ClassVar[tuple[str, ...]] = (
         *("engine", "version", "kind", "drafts", "file", "content", "launch", "capture_sizes"),
-        *("losses", "proof", "notes", "bugs"),
+        *("losses", "proof", "notes", "bugs", "checked_by"),
     )
     target: EngineAt
     kind: str
@@ -47,6 +47,7 @@ class Export:
     losses: tuple[Loss, ...]
     notes: tuple[str, ...]
     bugs: tuple[Bug, ...]
+    checked_by: CheckedBy
 
     @property
     def engine(self) -> str:
@@ -122,6 +123,7 @@ def export(
     if synthetic:
         setup = replace(setup, survival=_survival(drafts, fitted.schedule, form, target))
     written = form.write(fitted.schedule, setup, form.drafters.word(setup))
+    unasked = _unasked(target, form, setup)
     return Export(
         target=target,
         kind=form.name,
@@ -132,10 +134,12 @@ def export(
             *(_floored(drafts, fitted.schedule, target) if batch is None else ()),
             *fitted.notes,
             *written.notes,
-            *_general_notes(target, form, fitted.schedule, setup),
+            *_general_notes(form, fitted.schedule, setup),
+            *unasked,
             *_foreign_lookup(drafts, target),
         ),
         bugs=target.engine.bugs_of(fitted.schedule, target.release),
+        checked_by="documentation only" if unasked else target.engine.checked_by,
     )
 
 
@@ -207,24 +211,24 @@ def _floored(drafts: Plan | DraftSchedule, schedule: DraftSchedule, target: Engi
     return [f"the plan does not speculate at {ranges}; a chain keeps the drafter's state fresh ({off})"]
 
 
-def _general_notes(target: EngineAt, form: Format, schedule: DraftSchedule, setup: Setup) -> list[str]:
+def _general_notes(form: Format, schedule: DraftSchedule, setup: Setup) -> list[str]:
     notes = []
     if (assumed := form.drafters.assumed(setup)) is not None:
         notes.append(assumed)
     if schedule.only == OFF:
         notes.append("nothing is drafted: the list is empty")
-    notes += _checked(target)
     return notes
 
 
-def _checked(target: EngineAt) -> list[str]:
-    """By what it is known that the release loads the file; nothing where the engine's own code takes it in a test."""
-    engine = target.engine
-    if engine.checked_by == "documentation only":
-        return [
-            f"known from the documentation of {engine.title} {engine.checked} only: no build exists to check it with"
-        ]
-    since = engine.checked_since
-    if target.version == engine.checked or (since is not None and since <= target.release <= engine.newest):
+def _unasked(target: EngineAt, form: Format, setup: Setup) -> list[str]:
+    """That the release's own code takes the file in no test; nothing where it does, or there is no engine."""
+    engine, kind = target.engine, form.drafters.kind(setup)
+    if not engine.checked_by or engine.is_asked(target.release, kind):
         return []
-    return [f"checked with {engine.title} {engine.checked}, not with {target.version}"]
+    if engine.checked_by == "documentation only":
+        return [f"documentation only: {engine.title} {engine.checked} was read, its code was not run on such a file"]
+    since = engine.checked_since or engine.newest
+    if since <= target.release <= engine.newest:
+        whose = "such" if kind is None else f"{kind}"
+        return [f"documentation only: {target.words}'s code was not run on settings of {whose} drafters"]
+    return [f"documentation only: checked with {engine.title} {engine.checked}, not with {target.version}"]

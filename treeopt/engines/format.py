@@ -20,7 +20,7 @@ DRAFTER: Final = "DRAFTER"
 DEFAULT_MAX_BATCH: Final = 256
 USUAL_DRAFTERS: Final = ("eagle", "eagle3", "medusa", "mtp", "ngram")
 _DEVICES: Final = ("cuda", "cpu")
-CheckedBy = Literal["own code", "source", "documentation only", ""]
+CheckedBy = Literal["own code", "documentation only", ""]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +63,12 @@ class Drafters:
             known = range_in_words(word.since, word.before)
             raise InputError(f"{self.engine} runs a {word.text} drafter {known}", hint="name such a release")
         return word
+
+    def kind(self, setup: Setup) -> str | None:
+        """The kind of the drafter that is exported; None for a word that is not known, or where none is named."""
+        if setup.method is None:
+            return setup.kind or self.default
+        return setup.method if setup.method in self.words else self.kind_of(setup.method)
 
     def assumed(self, setup: Setup) -> str | None:
         """A sentence where the default is taken; None where the drafter is known, or the file names none."""
@@ -202,13 +208,21 @@ class Bug:
     before: Release | None = None
 
 
+class Unasked(NamedTuple):
+    """Releases whose own code no test could ask about these kinds of drafter (none named: about any)."""
+
+    kinds: tuple[str, ...] = ()
+    since: Release | None = None
+    before: Release | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Engine:
     """An engine: its formats, the preferred one first.
 
     `checked` is the release or commit against which they were checked, '' where there is none, `checked_by` by what:
-    "own code" where a test of this project runs the engine's, "source" where that was read, "documentation only";
-    `checked_since`: so were all releases from that one on. `lookup_rule`: whose rule its n-gram drafts follow.
+    "own code" where a test of this project runs the engine's, "documentation only" where that, or source, was read;
+    `checked_since`: so were all releases from that one on but `unasked`. `lookup_rule`: whose rule its n-grams follow.
     `length_setting`, `tree_settings`: what a chain's K and a dynamic tree's three numbers are called in it.
     """
 
@@ -219,6 +233,7 @@ class Engine:
     formats: tuple[Format, ...]
     bugs: tuple[Bug, ...] = ()
     checked_since: Release | None = None
+    unasked: tuple[Unasked, ...] = ()
     lookup_rule: LookupRule | None = None
     length_setting: str = ""
     tree_settings: str = ""
@@ -227,6 +242,18 @@ class Engine:
     def newest(self) -> Release:
         """The release that is meant where none is named."""
         return Release(10**6, 0, 0) if self.checked[:6] in ("", "commit") else parse_release(self.checked)
+
+    def is_asked(self, release: Release, kind: str | None) -> bool:
+        """Whether the release's own code is run on what is exported for such a drafter."""
+        first = self.checked_since or self.newest
+        return (
+            self.checked_by == "own code"
+            and first <= release <= self.newest
+            and not any(
+                is_within(release, u.since, u.before) and (not u.kinds or kind is None or kind in u.kinds)
+                for u in self.unasked
+            )
+        )
 
     def formats_at(self, release: Release) -> tuple[Format, ...]:
         """What a release reads.

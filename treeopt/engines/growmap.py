@@ -111,7 +111,7 @@ SEQUOIA: Final = Engine(
     name="sequoia",
     title="Sequoia",
     checked="commit 0ff3ff7",
-    checked_by="source",
+    checked_by="documentation only",
     formats=(
         Format(
             name="growmap",

@@ -90,7 +90,7 @@ LLAMACPP: Final = Engine(
     title="llama.cpp",
     length_setting="--spec-draft-n-max",
     checked="commit of 2026-11",
-    checked_by="source",
+    checked_by="documentation only",
     lookup_rule="llamacpp",
     formats=(
         Format(

@@ -47,6 +47,6 @@ LMDEPLOY: Final = Engine(
     title="LMDeploy",
     length_setting="num_speculative_tokens",
     checked="0.18.0",
-    checked_by="source",
+    checked_by="own code",
     formats=(Format(name="config", limits=Chains(), write=_write, read=_read, drafters=_DRAFTERS),),
 )

@@ -64,7 +64,7 @@ MLC: Final = Engine(
     title="MLC-LLM",
     length_setting="spec_draft_length",
     checked="commit 79d603f",
-    checked_by="source",
+    checked_by="documentation only",
     formats=(
         Format(
             name="width",

@@ -281,7 +281,7 @@ SGLANG: Final = Engine(
     tree_settings="--speculative-num-steps, -eagle-topk, -num-draft-tokens",
     checked="0.5.23",
     checked_by="own code",
-    checked_since=_KEYED,
+    checked_since=Release(0, 5, 11),
     lookup_rule="sglang",
     formats=(
         Format(

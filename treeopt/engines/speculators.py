@@ -43,6 +43,6 @@ SPECULATORS: Final = Engine(
     title="speculators",
     length_setting="speculative_tokens",
     checked="0.9.0",
-    checked_by="source",
+    checked_by="own code",
     formats=(Format(name="config", limits=Chains(), write=_write, read=_read, drafters=_DRAFTERS),),
 )

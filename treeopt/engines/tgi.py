@@ -40,6 +40,6 @@ TGI: Final = Engine(
     title="TGI",
     length_setting="--speculate",
     checked="commit db931fc",
-    checked_by="source",
+    checked_by="documentation only",
     formats=(Format(name="flags", limits=Chains(), write=_write, read=_read, drafters=_DRAFTERS),),
 )

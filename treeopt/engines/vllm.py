@@ -29,7 +29,17 @@ from treeopt.engines.format import (
 )
 from treeopt.engines.release import Release, is_within
 from treeopt.engines.schedule import DraftSchedule
-from treeopt.engines.vllm_config import DRAFTERS, PER_BATCH, TREE, TREES, WORDS, read_chain, read_schedule, read_tree
+from treeopt.engines.vllm_config import (
+    DRAFTERS,
+    PER_BATCH,
+    TREE,
+    TREES,
+    UNASKED,
+    WORDS,
+    read_chain,
+    read_schedule,
+    read_tree,
+)
 from treeopt.errors import InputError
 from treeopt.solve.buckets import batches_in_words
 
@@ -168,6 +178,7 @@ VLLM: Final = Engine(
     checked_by="own code",
     lookup_rule="vllm",
     checked_since=Release(0, 10, 1),
+    unasked=UNASKED,
     formats=(
         Format(
             name="chain",

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from treeopt.acceptance.prompt_lookup import PromptLookup
 from treeopt.draft_family import UniformTrees
-from treeopt.engines.format import Drafters, DrafterWord, Found
+from treeopt.engines.format import Drafters, DrafterWord, Found, Unasked
 from treeopt.engines.release import Release
 from treeopt.engines.schedule import DraftSchedule, ScheduleStep
 from treeopt.engines.source import EngineFile
@@ -30,6 +30,20 @@ WORDS: Final = {
     "pard": DrafterWord(text="draft_model", parallel=True, since=Release(0, 16, 0)),
 }
 DRAFTERS: Final = Drafters(engine="vLLM", words=WORDS, default="eagle3")
+# What `tests/conformance/vllm_releases.csv` says "documentation only" of, or does not ask.
+_BLOCKS: Final = ("dflash", "dspark", "peagle", "pard")
+UNASKED: Final = (
+    Unasked(since=Release(0, 17, 0), before=Release(0, 18, 0)),
+    Unasked(("eagle3",), before=Release(0, 10, 2)),
+    Unasked(("eagle3", "medusa"), since=Release(0, 16, 0), before=Release(0, 17, 0)),
+    Unasked(("medusa",), since=Release(0, 13, 0), before=Release(0, 14, 0)),
+    Unasked(("mtp", "suffix"), since=Release(0, 12, 0), before=Release(0, 17, 0)),
+    Unasked(("mtp", "suffix"), since=Release(0, 22, 1), before=Release(0, 23, 0)),
+    Unasked(("mtp", "suffix"), since=Release(0, 25, 1), before=Release(0, 26, 0)),
+    Unasked(_BLOCKS, before=Release(0, 32, 0)),
+    Unasked(_BLOCKS, since=Release(0, 32, 1)),
+    Unasked(("dflash2",)),
+)
 _SUFFIX_DEPTH: Final = 24  # vLLM's default where num_speculative_tokens is not given
 _SECTIONS: Final = ("speculative_config", "speculative-config")
 PER_BATCH: Final = "num_speculative_tokens_per_batch_size"

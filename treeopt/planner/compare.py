@@ -15,6 +15,7 @@ from treeopt.acceptance.traffic import Traffic
 from treeopt.answer import Estimate, Note
 from treeopt.cost.step_cost import StepCost
 from treeopt.draft_family import Draft, DynamicTree, in_words
+from treeopt.draft_words import NODES, DraftWords
 from treeopt.engines.importing import load_drafts, parse_spec
 from treeopt.engines.schedule import DraftSchedule
 from treeopt.errors import InputError
@@ -22,6 +23,7 @@ from treeopt.files.typed import Count, Whole
 from treeopt.plan.plan import Plan
 from treeopt.plan.reading import load_plan
 from treeopt.planner.inputs import Inputs, inputs_of
+from treeopt.planner.wording import words_in
 from treeopt.solve.bucket import Option
 from treeopt.solve.choose import paired_gain
 from treeopt.solve.price import price
@@ -121,11 +123,13 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparisons:
-    """A plan against all its rivals, and what the prices take for granted."""
+    """A plan against all its rivals, what the prices take for granted, and how its engine counts drafts."""
 
     FORMAT: ClassVar[str] = "treeopt.compare/2"
+    WRITTEN: ClassVar[tuple[str, ...]] = ("comparisons", "notes")
     comparisons: tuple[Comparison, ...]
     notes: tuple[Note, ...] = ()
+    words: DraftWords = NODES
 
 
 def compare(
@@ -149,7 +153,7 @@ def compare(
     others = [rival_of(rival) for rival in rivals]
     inputs = inputs_of(loaded, ranks=ranks, confidence=any(other.is_dynamic for other in others), cost=cost)
     found = [c for other in others for c in compare_with(loaded, other, inputs)]
-    return Comparisons(comparisons=tuple(found), notes=comparison_notes(found, others, inputs))
+    return Comparisons(comparisons=tuple(found), notes=comparison_notes(found, others, inputs), words=words_in(loaded))
 
 
 def comparison_notes(found: Iterable[Comparison], rivals: Iterable[Rival], inputs: Inputs) -> tuple[Note, ...]:

@@ -21,6 +21,7 @@ from treeopt.answer import Span
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.terms import ExpertVisits, Term
 from treeopt.draft_family import ANY_TREE, OFF
+from treeopt.draft_words import NODES, DraftWords
 from treeopt.errors import InputError
 from treeopt.files.typed import Count, Whole
 from treeopt.plan.plan import Plan
@@ -28,6 +29,7 @@ from treeopt.planner.engine_room import EngineRoom, engine_room
 from treeopt.planner.inputs import Inputs
 from treeopt.planner.reasons import cliff
 from treeopt.planner.sensitivity import TermedCost, cost_sensitivity, step_terms
+from treeopt.planner.wording import words_in
 from treeopt.solve.bucket import Bucket, CostSensitivity, Option
 from treeopt.solve.draft_starts import rivals_at
 from treeopt.solve.price import price
@@ -123,7 +125,8 @@ class Explanation:
     batch size and context alone, whatever an engine loads; `sensitivity` is None where the step time does not come in
     terms, `cliff` where the step is not beside a jump of its time. `expected` is what the plan gives over its weights
     of batch sizes, which chose its draft where one serves all; None without weights. `engine` says how much the engine
-    may add before another draft is as fast; None for step times that the user gave.
+    may add before another draft is as fast; None for step times that the user gave. `words` count drafts as the plan's
+    engine does.
     """
 
     FORMAT: ClassVar[str] = "treeopt.explain/2"
@@ -143,6 +146,7 @@ class Explanation:
     cliff: str | None = None
     expected: OverWeights | None = None
     engine: EngineRoom | None = None
+    words: DraftWords = NODES
 
     @property
     def bucket_batch(self) -> Span:
@@ -218,6 +222,7 @@ def explain(plan: Plan, inputs: Inputs, *, batch: int, context: int | None = Non
         sensitivity=cost_sensitivity(_alone(bucket, point, choice, plain, chain, runner_up), problem, traffic, cost),
         cliff=cliff(cost, batch * bucket.nodes),
         expected=plan.expected,
+        words=words_in(plan),
         engine=None
         if inputs.price_error is None
         else engine_room(choice, plain, runner_up or bucket.runner_up, batch, inputs.kernels),

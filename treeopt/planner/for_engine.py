@@ -10,7 +10,8 @@ from treeopt.acceptance.intervals import Interval
 from treeopt.acceptance.traffic import Traffic
 from treeopt.answer import Note
 from treeopt.cost.step_cost import StepCost
-from treeopt.draft_family import OFF, DynamicTrees, chain_length, in_words
+from treeopt.draft_family import OFF, DynamicTrees, chain_length
+from treeopt.draft_words import words_for
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import EngineAt, find_engine
 from treeopt.errors import InputError, SearchError, TreeoptError
@@ -105,9 +106,10 @@ class Restricted:
     @property
     def drafts(self) -> str:
         """What is drafted at which batch sizes, in words."""
-        several = len({b.context for b in self.buckets}) > 1
+        several, family = len({b.context for b in self.buckets}) > 1, self.form.question.family
         return "; ".join(
-            f"{in_words(b.draft)} at {batches_in_words(*b.batch)}" + (f", context {b.context.max}" if several else "")
+            f"{words_for(family, [b.draft]).draft(b.draft)} at {batches_in_words(*b.batch)}"
+            + (f", context {b.context.max}" if several else "")
             for b in self.buckets
         )
 
@@ -237,7 +239,7 @@ def _of_lengths(target: Target, best: Restricted) -> list[str]:
 def _of_floor(target: Target, best: Restricted) -> list[str]:
     off = [b for b in best.buckets if b.draft == OFF]
     if off and best.form.format.limits.per_batch:
-        where = ", ".join(batches_in_words(*b.batch) for b in off)
+        where = ", ".join(dict.fromkeys(batches_in_words(*b.batch) for b in off))
         return [
             f"nothing is drafted at {where}: acceptance was seen to collapse after such a phase, as the drafter's "
             "state ages (NVIDIA/TensorRT-LLM#16888); leave --allow-off out to draft at all batch sizes"
@@ -245,7 +247,7 @@ def _of_floor(target: Target, best: Restricted) -> list[str]:
     slower = [b for b in best.buckets if b.speedup is not None and b.speedup.value < 1.0]
     if not slower or target.allow_off:
         return []
-    where = ", ".join(batches_in_words(*b.batch) for b in slower)
+    where = ", ".join(dict.fromkeys(batches_in_words(*b.batch) for b in slower))
     most = max(1.0 / b.speedup.value - 1.0 for b in slower if b.speedup is not None)
     may = best.form.format.limits.refusal(OFF) is None
     way = "add --allow-off to draft nothing there" if may else "the engine cannot be told to draft nothing there"

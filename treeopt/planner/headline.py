@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from treeopt.draft_family import chain_length, in_words
+from treeopt.draft_family import DynamicTree, chain_length
+from treeopt.draft_words import NODES, DraftWords
 from treeopt.plan.plan import Plan
+from treeopt.planner.wording import words_in
 from treeopt.solve.bucket import Bucket, Verdict
 from treeopt.solve.buckets import batches_in_words
 
@@ -14,28 +16,32 @@ from treeopt.solve.buckets import batches_in_words
 def headline(plan: Plan) -> str:
     """What to draft at which batch sizes, and what that gives; `plan` is for one range of contexts.
 
-    "Batch 1-32: draft trees of 45 to 5 nodes, 1.61x to 1.32x plain decoding; batch 33-256: do not speculate."
+    "Batch 1-32: draft trees of 45 to 5 nodes, 1.61x to 1.32x plain decoding; batch 33-256: do not speculate." For an
+    engine that loads chains: "draft K = 4 to 2".
     """
     runs = [list(run) for _, run in groupby(plan.buckets, key=lambda b: (b.speculate, b.verdict is Verdict.NOT_KNOWN))]
-    said = "; ".join(_run(run) for run in runs)
+    words = words_in(plan)
+    said = "; ".join(_run(run, words) for run in runs)
     return f"{said[0].upper()}{said[1:]}."
 
 
-def _run(buckets: Sequence[Bucket]) -> str:
+def _run(buckets: Sequence[Bucket], words: DraftWords) -> str:
     where = batches_in_words(buckets[0].batch.min, buckets[-1].batch.max)
     unsure = buckets[0].verdict is Verdict.NOT_KNOWN
     if not buckets[0].speculate:
         return f"{where}: do not speculate" + (", though the price's error leaves that open" if unsure else "")
     doubt = ", which the price's error leaves open" if unsure and buckets[0].speedup is not None else ""
-    return f"{where}: draft {_drafts(buckets)}, {_gain(buckets)}{doubt}"
+    return f"{where}: draft {_drafts(buckets, words)}, {_gain(buckets)}{doubt}"
 
 
-def _drafts(buckets: Sequence[Bucket]) -> str:
+def _drafts(buckets: Sequence[Bucket], words: DraftWords) -> str:
     first, last = buckets[0].draft, buckets[-1].draft
     if first == last:
-        return in_words(first)
-    if buckets[0].dynamic is not None or buckets[-1].dynamic is not None:
-        return f"{in_words(first)} to {in_words(last)}"
+        return words.draft(first)
+    if isinstance(first, DynamicTree) or isinstance(last, DynamicTree):
+        return f"{words.draft(first)} to {words.draft(last)}"
+    if words.head != NODES.head:
+        return f"{words.size(len(first))} to {words.count(len(last))}"
     small, large = chain_length(last), chain_length(first)
     if (small is None) is (large is None):
         return (

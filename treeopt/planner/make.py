@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from treeopt.acceptance.traffic import Traffic
 from treeopt.answer import Note
 from treeopt.cost.step_cost import StepCost
+from treeopt.draft_words import words_for
 from treeopt.plan.plan import CreatedWith, Plan, Verification
 from treeopt.plan.sources import EngineSource, FormatLoss
 from treeopt.planner.inputs import Inputs
@@ -190,7 +191,7 @@ def _told(
         *over_limit(bucket, problem.time_limit),
         *reason(bucket, problem, cost.ridge_tokens, inputs.sources.ranks, one_for_all=one_for_all),
         *filter(None, [cliff(cost, bucket.verified_tokens)]),
-        *misjudged(sensitivity),
+        *misjudged(sensitivity, words_for(problem.family, [bucket.draft])),
     ]
     return replace(
         bucket,

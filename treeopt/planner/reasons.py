@@ -9,7 +9,7 @@ from typing import Final, Protocol, runtime_checkable
 from treeopt.answer import Note
 from treeopt.cost import break_even_batch
 from treeopt.cost.step_cost import StepCost
-from treeopt.draft_family import Chains, in_words
+from treeopt.draft_family import Chains
 from treeopt.draft_words import DraftWords, K, words_for
 from treeopt.plan.sources import RanksSource
 from treeopt.solve.bucket import Bucket, CostSensitivity, Option
@@ -30,7 +30,7 @@ def wide_ranges(buckets: Sequence[Bucket], problem: Problem) -> list[str]:
         return []
     several = len({b.context for b in buckets}) > 1
     ranges = ", ".join(_range(b, with_context=several) for b in wide[:_NAMED])
-    others = f" and {len(wide) - _NAMED} more buckets" if len(wide) > _NAMED else ""
+    others = f" and {len(wide) - _NAMED} more" if len(wide) > _NAMED else ""
     most = max(b.sharing_loss for b in wide)
     more = "batch sizes or contexts" if several else "batch sizes"
     return [f"in {ranges}{others} one tree serves both ends and loses up to {most:.1%}: list more {more}"]
@@ -120,16 +120,15 @@ def over_limit(bucket: Bucket, limit: TimeLimit) -> list[str]:
     return [f"nothing was found within {_limit_words(limit)}: this is the quickest per token, {took}"]
 
 
-def misjudged(sensitivity: CostSensitivity | None) -> list[str]:
+def misjudged(sensitivity: CostSensitivity | None, words: DraftWords) -> list[str]:
     """The error of the step time that changes the answer by more than a tie, if one does."""
     worst = None if sensitivity is None else sensitivity.worst
     if worst is None or worst.regret <= TIE:
         return []
-    other = "plain decoding" if worst.nodes == 1 else f"a tree of {worst.nodes} nodes"
     term = worst.term.replace("_", " ")
     return [
         f"if {term} took {worst.factor:.2f}x as long, within its measured error, this would lose {worst.regret:.1%} to "
-        f"{other}"
+        f"{words.rival(worst.nodes)}"
     ]
 
 
@@ -145,16 +144,16 @@ def reason(
         ranks: how far the evidence reaches.
         one_for_all: the engine has one setting, so more batch sizes in the list would not help.
     """
-    words = words_for(problem.family)
+    words = words_for(problem.family, [bucket.draft])
     if not bucket.speculate:
-        return [_why_not(bucket, ranks, words), *_over_weights(bucket, problem)]
+        return [_why_not(bucket, ranks, words), *_over_weights(bucket, problem, words)]
     parts = [_no_plain(bucket) if bucket.plain is None else _price(bucket, ridge_tokens, words)]
     parts += _slower(bucket, problem, one_for_all)
     largest = max(bucket.choice.nodes, bucket.runner_up.nodes if bucket.runner_up else 1)
     if largest == problem.limits.max_nodes:
         parts.append(f"the cap --max-nodes {problem.limits.max_nodes} binds: a larger tree may gain more")
-    parts += _passed_over(bucket, problem)
-    parts += _over_weights(bucket, problem)
+    parts += _passed_over(bucket, problem, words)
+    parts += _over_weights(bucket, problem, words)
     parts += _shared(bucket, problem, one_for_all)
     if bucket.choice.depth == ranks.depth and problem.caps.max_depth != ranks.depth:
         parts.append(f"the evidence ends at depth {ranks.depth}: a deeper tree may gain more")
@@ -193,7 +192,7 @@ def _slower(bucket: Bucket, problem: Problem, one_for_all: bool) -> list[str]:
     return parts
 
 
-def _over_weights(bucket: Bucket, problem: Problem) -> list[str]:
+def _over_weights(bucket: Bucket, problem: Problem, words: DraftWords) -> list[str]:
     """What one draft gives over the weights of batch sizes, and the one whose largest loss is smallest beside it."""
     mean, even = expected(problem.weights, bucket.by_batch), bucket.minimax
     if mean is None or even is None:
@@ -204,8 +203,8 @@ def _over_weights(bucket: Bucket, problem: Problem) -> list[str]:
         return [f"{said}; its largest loss at any of them is the smallest too ({even.loss:.1%})"]
     loss = max(at.loss for at in bucket.by_batch)
     return [
-        f"{said}, and {loss:.1%} lost at one of them; {in_words(even.option.draft)} would lose {even.loss:.1%} at most "
-        f"and give {even.mean_tokens_per_s:,.0f} tokens/s"
+        f"{said}, and {loss:.1%} lost at one of them; {words.draft(even.option.draft)} would lose {even.loss:.1%} at "
+        f"most and give {even.mean_tokens_per_s:,.0f} tokens/s"
     ]
 
 
@@ -238,14 +237,14 @@ def _chain(bucket: Bucket, problem: Problem, ranks: RanksSource) -> list[str]:
     return [f"a chain of {bucket.best_chain.depth} loses only {loss:.1%}"]
 
 
-def _passed_over(bucket: Bucket, problem: Problem) -> list[str]:
+def _passed_over(bucket: Bucket, problem: Problem, words: DraftWords) -> list[str]:
     """The faster draft that the tie rules passed over, if there is one."""
     other = bucket.runner_up
     if other is None or bucket.loss_of(other) >= 0.0 or problem.objective is Objective.LENGTH:
         return []
     gain, said = (
         -bucket.loss_of(other),
-        "plain decoding" if other.nodes == 1 else words_for(problem.family).size(other.nodes),
+        "plain decoding" if other.nodes == 1 else words.size(other.nodes),
     )
     if gain > TIE and bucket.serves_several:
         by_batch = bucket.batch.min != bucket.batch.max
@@ -258,7 +257,7 @@ def _why_not(bucket: Bucket, ranks: RanksSource, words: DraftWords) -> str:
     other = bucket.runner_up or bucket.best_chain
     if other is None or other.nodes == 1:
         return "the limits leave no tree to verify"
-    chain = words is K or not ranks.knows_widths
+    chain = words.head == K.head or not ranks.knows_widths
     best = f"the best chain (K = {other.depth})" if chain else f"the best tree ({words.size(other.nodes)})"
     needed, tokens = _needed(other, bucket), other.acceptance_length.value
     if tokens > needed:

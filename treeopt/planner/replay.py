@@ -14,10 +14,12 @@ from treeopt.acceptance.replay import Replay, replay
 from treeopt.acceptance.trace import Trace
 from treeopt.answer import Estimate, Span
 from treeopt.draft_family import Draft, DynamicTree
+from treeopt.draft_words import NODES, DraftWords
 from treeopt.errors import InputError
 from treeopt.files.documents import read_document
 from treeopt.files.typed import Count, NotNegative, Whole
 from treeopt.plan.reading import is_plan, parse_plan, parse_tree
+from treeopt.planner.wording import words_in
 from treeopt.solve.report import estimate
 from treeopt.tree import DraftTree
 
@@ -56,11 +58,13 @@ class Replayed:
 
 @dataclass(frozen=True, kw_only=True)
 class Replays:
-    """A plan's or a tree's replays on one trace."""
+    """A plan's or a tree's replays on one trace, and how the plan's engine counts drafts."""
 
     FORMAT: ClassVar[str] = "treeopt.replay/2"
+    WRITTEN: ClassVar[tuple[str, ...]] = ("trace", "replays")
     trace: str
     replays: tuple[Replayed, ...]
+    words: DraftWords = NODES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +93,7 @@ def replay_file(
     Raises:
         InputError: a file cannot be read, the trace is too shallow for a tree, or no document is long enough.
     """
-    cases = _cases(plan_or_tree, batch, context)
+    cases, words = _cases(plan_or_tree, batch, context)
     triples = any(isinstance(case.draft, DynamicTree) for case in cases)
     loaded = read_trace(trace, confidence=dynamic or triples)
     rows = []
@@ -111,7 +115,7 @@ def replay_file(
                 dynamic_upper=None if gain is None else gain.gain_upper,
             )
         )
-    return Replays(trace=str(trace), replays=tuple(rows))
+    return Replays(trace=str(trace), replays=tuple(rows), words=words)
 
 
 def _replayed(trace: Trace, case: _Case) -> Replay:
@@ -123,17 +127,18 @@ def _replayed(trace: Trace, case: _Case) -> Replay:
     return replay(trace, case.tree)
 
 
-def _cases(path: Path, batch: int | None, context: int | None) -> list[_Case]:
+def _cases(path: Path, batch: int | None, context: int | None) -> tuple[list[_Case], DraftWords]:
     document = read_document(path, what="plan or tree")
     if not is_plan(document):
         if batch is not None or context is not None:
             raise InputError("a bare tree has no batch sizes", hint="drop --batch and --context, or give a plan")
         tree = parse_tree(document)
-        return [_Case(draft=tree, tree=tree)]
+        return [_Case(draft=tree, tree=tree)], NODES
     plan = parse_plan(document)
+    words = words_in(plan)
     plan = plan if context is None else plan.at_context(context)
     buckets = plan.buckets if batch is None else [plan.bucket_for(batch, context.max) for context in plan.contexts]
     return [
         _Case(draft=b.draft, tree=b.tree, batch=b.batch, context=b.context, predicted=b.acceptance_length.value)
         for b in buckets
-    ]
+    ], words

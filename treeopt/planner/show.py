@@ -11,10 +11,12 @@ import numpy as np
 from treeopt.acceptance.loading import load_profile
 from treeopt.acceptance.model import path_probabilities
 from treeopt.arrays import FloatArray, IntArray
+from treeopt.draft_words import NODES, DraftWords
 from treeopt.files.documents import read_document
 from treeopt.files.shipped import locate
 from treeopt.plan.plan import Plan
 from treeopt.plan.reading import is_plan, parse_plan, parse_tree
+from treeopt.planner.wording import words_in
 from treeopt.solve.bucket import Bucket
 from treeopt.tree import DraftTree
 
@@ -26,6 +28,7 @@ class ShownTree:
     Args:
         path_probabilities: `[N]` f(v), where something tells it.
         prefix_len: L, the committed tokens before the root.
+        words: how the plan's engine counts it.
     """
 
     FORMAT: ClassVar = "treeopt.show/1"
@@ -39,6 +42,7 @@ class ShownTree:
     prefix_len: int
     bucket: Bucket | None
     with_mask: bool
+    words: DraftWords = NODES
 
     @property
     def nodes(self) -> int:
@@ -80,10 +84,9 @@ class ShownTree:
         """What the reader must know of the drawing."""
         if self.bucket is None or self.bucket.dynamic is None:
             return ()
-        steps, topk, count = self.bucket.dynamic
         return (
-            f"the engine builds a tree of {count} nodes anew in every step (steps {steps}, topk {topk}); "
-            "drawn is the one it builds on average confidence",
+            f"{self.words.draft(self.bucket.draft)} is built anew in every step; drawn is the one that is built on "
+            "average confidence",
         )
 
 
@@ -96,12 +99,14 @@ def shown_of(
         InputError: the file or the rank profile cannot be read, or the plan has no such bucket.
     """
     f: FloatArray | None
+    words = NODES
     document = read_document(file, what="plan or tree")
     if is_plan(document):
         plan = parse_plan(document)
         if batch is None and len(plan.buckets) > 1:
             return plan
         bucket = plan.buckets[0] if batch is None else plan.bucket_for(batch, context)
+        words = words_in(plan)
         tree, f, length = bucket.tree, bucket.path_probabilities, bucket.context.max
     else:
         bucket, tree, length = None, parse_tree(document), 0
@@ -112,4 +117,5 @@ def shown_of(
         prefix_len=length if context is None else context,
         bucket=bucket,
         with_mask=with_mask,
+        words=words,
     )

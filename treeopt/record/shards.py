@@ -8,6 +8,7 @@ import os
 import queue
 import threading
 import time
+import uuid
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -26,6 +27,7 @@ class ShardWriter:
 
     def __init__(self, folder: Path, header: dict[str, Any], *, rows: int = _ROWS) -> None:
         self._folder, self._header, self._rows = folder, header, rows
+        self._run_id = uuid.uuid4().hex  # documents are numbered within it
         self._queue: queue.Queue[list[str] | None] = queue.Queue(maxsize=_WAITING)
         self._file: IO[str] | None = None
         self._number = self._written = self._dropped = 0
@@ -92,7 +94,7 @@ class ShardWriter:
         name = f"{self._header['engine']}-{os.getpid()}-{self._number:04d}.jsonl"
         self._number, self._written = self._number + 1, 0
         file = (self._folder / name).open("x", encoding="utf-8")
-        file.write(json.dumps({"treeopt_recorded": 1, **self._header}) + "\n")
+        file.write(json.dumps({"treeopt_recorded": 1, "run": self._run_id, **self._header}) + "\n")
         return file
 
     def _flush(self) -> None:

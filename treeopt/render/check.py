@@ -9,10 +9,11 @@ from rich.text import Text
 
 from treeopt.check.change import Change, DriftVerdict
 from treeopt.check.report import CheckReport, Compared, Regret
+from treeopt.draft_words import DraftWords
 from treeopt.render.text import percent, plain_table
 
 WIDE = 120  # from this many columns on every number is shown
-_WORDS = ("verdict", "old tree loses")
+_WORDS = ("verdict", "keeping it loses")
 _STYLES = {DriftVerdict.STABLE: "green", DriftVerdict.DRIFT: "red", DriftVerdict.UNCLEAR: "yellow"}
 
 
@@ -20,7 +21,7 @@ def report(found: CheckReport, width: int) -> RenderableType:
     """The verdict, what was compared, and what is wrong with its next step."""
     parts: list[RenderableType] = [_verdict(found)]
     if found.comparisons:
-        parts += [Text(), *(_wide(found.comparisons) if width >= WIDE else _narrow(found.comparisons))]
+        parts += [Text(), *(_wide if width >= WIDE else _narrow)(found.comparisons, found.words)]
     for finding in found.findings:
         text = Text("\n").append(f"{finding.kind.value}", style="bold red").append(f" ({finding.where})\n")
         parts.append(text.append(f"  {finding.seen}\n").append(f"  next: {finding.next_step}"))
@@ -37,7 +38,7 @@ def _verdict(report: CheckReport) -> Text:
     return Text(told, style="bold yellow")
 
 
-def _wide(compared: Sequence[Compared]) -> list[RenderableType]:
+def _wide(compared: Sequence[Compared], how: DraftWords) -> list[RenderableType]:
     """One table with every number."""
     source = ["source"] if len({c.measured.name for c in compared}) > 1 else []
     table = plain_table("batch", *source, "steps", "planned E", "measured E", "change", "99.8 % interval", "would show")
@@ -45,7 +46,7 @@ def _wide(compared: Sequence[Compared]) -> list[RenderableType]:
         table.add_column(name, no_wrap=True)
     for c in compared:
         steps = "" if c.measured.steps is None else f"{c.measured.steps:,.0f}"
-        batch, planned, measured, change, shown, *words = _cells(c)
+        batch, planned, measured, change, shown, *words = _cells(c, how)
         table.add_row(
             batch,
             *([c.measured.name] if source else []),
@@ -55,7 +56,7 @@ def _wide(compared: Sequence[Compared]) -> list[RenderableType]:
     return [table]
 
 
-def _narrow(compared: Sequence[Compared]) -> list[RenderableType]:
+def _narrow(compared: Sequence[Compared], how: DraftWords) -> list[RenderableType]:
     """A table per source, its name above it: names do not fit beside the numbers."""
     names = list(dict.fromkeys(c.measured.name for c in compared))
     parts: list[RenderableType] = []
@@ -65,12 +66,12 @@ def _narrow(compared: Sequence[Compared]) -> list[RenderableType]:
             table.add_column(title, no_wrap=True)
         for c in compared:
             if c.measured.name == name:
-                table.add_row(*_cells(c)[:-1], _regret(c.regret, brief=True))
+                table.add_row(*_cells(c, how)[:-1], _regret(c.regret, how, brief=True))
         parts += [Text(f"{name}:"), table] if len(names) > 1 else [table]
     return parts
 
 
-def _cells(c: Compared) -> list[str | Text]:
+def _cells(c: Compared, how: DraftWords) -> list[str | Text]:
     """What every table has: batch sizes, E planned and measured, its change, the smallest that would show, words."""
     change = c.change
     return [
@@ -80,7 +81,7 @@ def _cells(c: Compared) -> list[str | Text]:
         percent(change.share),
         "" if change.detectable is None else f"{change.detectable:.1%}",
         Text(c.verdict.value, style=_STYLES[c.verdict]),
-        _regret(c.regret),
+        _regret(c.regret, how),
     ]
 
 
@@ -90,12 +91,12 @@ def _interval(change: Change) -> str:
     return f"{percent(change.low)} to {percent(change.high)}"
 
 
-def _regret(regret: Regret | None, *, brief: bool = False) -> str:
+def _regret(regret: Regret | None, how: DraftWords, *, brief: bool = False) -> str:
     if regret is None:
         return "unknown"
     if regret.loss < 0.0005:
         return "nothing"
-    best = "plain" if regret.nodes == 1 else f"{regret.nodes} nodes"
+    best = "plain" if regret.nodes == 1 else how.size(regret.nodes)
     if brief:
         return f"{regret.loss:.1%} ({best})"
     return f"{regret.loss:.1%} to {best}" + (f", depth {regret.depth}" if regret.nodes > 1 else "")

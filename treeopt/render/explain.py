@@ -9,9 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from treeopt.cost.terms import ExpertVisits, Term
+from treeopt.draft_words import DraftWords, K
 from treeopt.planner.engine_room import EngineRoom
 from treeopt.planner.explain import Addition, Explanation
-from treeopt.render.search import WIDE
+from treeopt.render.bucket_table import WIDE
+from treeopt.render.legend import legend
 from treeopt.render.text import percent, plain_table, rate, words
 from treeopt.solve.bucket import CostSensitivity
 from treeopt.solve.problem import TIE
@@ -28,9 +30,20 @@ _RIVALS: Final = (("runner-up", "flip_runner_up"), ("chain", "flip_best_chain"),
 
 def report(explanation: Explanation, width: int) -> RenderableType:
     """The whole explanation."""
-    parts: list[RenderableType] = [_head(explanation), Text(), _nodes(explanation, width), Text(), _stops(explanation)]
+    parts: list[RenderableType] = [
+        _head(explanation),
+        Text(),
+        _nodes(explanation, width),
+        legend(explanation.words, has_length=False),
+    ]
+    parts += [Text(), _stops(explanation)]
     if explanation.sensitivity is not None:
-        parts += [Text(), _terms(explanation.sensitivity, width), Text(), _flips(explanation.sensitivity)]
+        parts += [
+            Text(),
+            _terms(explanation.sensitivity, width),
+            Text(),
+            _flips(explanation.sensitivity, explanation.words),
+        ]
     if explanation.engine is not None:
         parts.append(_engine(explanation.engine, drafts=explanation.choice.nodes > 1))
     return Group(*parts)
@@ -42,9 +55,9 @@ def _head(e: Explanation) -> Text:
         return text.append("do not speculate", style="bold yellow").append(
             f": {_ms(e.plain.step_time_s)} ms per step, {rate(e.plain.tokens_per_s)} tokens/s"
         )
-    text.append(f"{e.choice.nodes} nodes, depth {e.choice.depth}", style="bold green")
+    text.append(e.words.draft(e.bucket.draft), style="bold green")
     if e.bucket.dynamic is not None:
-        text.append(" (what a dynamic tree is on average confidence)", style="bold green")
+        text.append(" (explained: what it is on average confidence)", style="bold green")
     speedup = e.choice.tokens_per_s.value / e.plain.tokens_per_s.value
     return text.append(
         f": {e.choice.acceptance_length.value:.2f} tokens in {_ms(e.choice.step_time_s)} ms, "
@@ -64,11 +77,11 @@ def _nodes(e: Explanation, width: int) -> Table:
     wide = width >= WIDE
     more = ["step ms"] if wide else []
     change = ["change"] if wide else []
-    table = plain_table("N", "node", "gain", "needs", "+ms", *more, "tokens/s", *change, "what grows, ms")
+    table = plain_table(e.words.head, "node", "gain", "needs", "+ms", *more, "tokens/s", *change, "what grows, ms")
     for column, most in ((table.columns[1], 17 if wide else 11), (table.columns[-1], 64 if wide else 31)):
         column.justify, column.overflow, column.max_width = "left", "ellipsis", most
     cells = [_ms(e.plain.step_time_s)] if wide else []
-    table.add_row("1", "root", "", "", "", *cells, rate(e.plain.tokens_per_s))
+    table.add_row(str(e.words.count(1)), "root", "", "", "", *cells, rate(e.plain.tokens_per_s))
     shown, last = _shown(e), 0
     for i, addition in enumerate(e.additions):
         if i not in shown:
@@ -80,7 +93,7 @@ def _nodes(e: Explanation, width: int) -> Table:
         before, visits = (e.plain, e.plain_experts) if i == 0 else (above.option, above.experts)
         gain = addition.tokens_per_s / before.tokens_per_s.value - 1.0
         table.add_row(
-            str(addition.option.nodes),
+            str(e.words.count(addition.option.nodes)),
             ",".join(map(str, addition.path)),
             f"{addition.gain:.3f}",
             f"{max(addition.needed_gain, 0.0):.3f}",
@@ -122,10 +135,13 @@ def _stops(e: Explanation) -> Text:
         text.append("The evidence has no further node.", style="not dim")
     elif stop.pays:
         gain = stop.tokens_per_s / e.choice.tokens_per_s.value - 1.0
-        text.append(f"One node more would gain {gain:.2%} here" + (", a tie." if gain <= TIE else "."), style="not dim")
+        beyond = " that the engine does not load" if e.words.head == K.head and any(stop.path) else ""
+        text.append(
+            f"One node more{beyond} would gain {gain:.2%} here" + (", a tie." if gain <= TIE else "."), style="not dim"
+        )
     else:
         text.append(
-            f"It stops at {e.choice.nodes}: the next node costs {stop.price_s * 1e3:.2f} ms, needs "
+            f"It stops at {e.words.size(e.choice.nodes)}: the next node costs {stop.price_s * 1e3:.2f} ms, needs "
             f"{stop.needed_gain:.3f} and gains {stop.gain:.3f}.",
             style="not dim",
         )
@@ -133,7 +149,7 @@ def _stops(e: Explanation) -> Text:
     for what, option in (("In this order", e.peak), (f"For this batch alone{free}", e.best_here)):
         gain = option.tokens_per_s.value / e.choice.tokens_per_s.value - 1.0
         if gain > TIE:
-            size = "plain decoding" if option.nodes == 1 else f"{option.nodes} nodes, depth {option.depth},"
+            size = "plain decoding" if option.nodes == 1 else f"{e.words.shape(option.nodes, option.depth)},"
             text.append(f"\n{what} {size} would be fastest: {gain:+.1%}.", style="not dim")
     if e.expected is not None and e.bucket.minimax is not None:
         mean = f"{e.expected.tokens_per_s:,.0f} tokens/s"
@@ -162,7 +178,7 @@ def _terms(sensitivity: CostSensitivity, width: int) -> Table:
     return table
 
 
-def _flips(sensitivity: CostSensitivity) -> Text:
+def _flips(sensitivity: CostSensitivity, how: DraftWords) -> Text:
     """What the terms say, in words."""
     text = Text(f"Most of the step: {words(sensitivity.largest_term)}.")
     if sensitivity.growing_term is not None:
@@ -171,10 +187,9 @@ def _flips(sensitivity: CostSensitivity) -> Text:
         text.append(" Last columns: that rival is as fast once the term takes so many times as long.", style="dim")
     worst = sensitivity.worst
     if worst is not None:
-        other = "plain decoding" if worst.nodes == 1 else f"a tree of {worst.nodes} nodes"
         text.append(
             f"\nWithin the measured errors the worst is {words(worst.term)} at {worst.factor:.2f}x: it loses "
-            f"{worst.regret:.1%} to {other}."
+            f"{worst.regret:.1%} to {how.rival(worst.nodes)}."
         )
     elif any(t.error_p90 is not None for t in sensitivity.terms):
         text.append("\nNo term, off by its measured p90 error, changes the answer.")
@@ -189,12 +204,12 @@ def _engine(room: EngineRoom, *, drafts: bool) -> Text:
     if not drafts:
         pays = "at no time" if room.runner_up_ms is None else f"below {room.runner_up_ms:.2f} ms"
         return text.append(f"The best draft would pay {pays}.")
-    if room.plain_ms is not None:
-        text.append(f"Plain decoding wins above {room.plain_ms:.2f} ms")
+    above = "at any time of it" if room.plain_ms is None else f"above {room.plain_ms:.2f} ms"
+    text.append(f"Plain decoding wins {above}")
     if room.runner_up_ms is not None:
         side = "above" if room.runner_up_above else "below"
-        text.append(f"{', the' if room.plain_ms is not None else 'The'} runner-up {side} {room.runner_up_ms:.2f} ms")
-    return text.append("." if room.plain_ms is not None or room.runner_up_ms is not None else "No time of it decides.")
+        text.append(f", the runner-up {side} {room.runner_up_ms:.2f} ms")
+    return text.append(".")
 
 
 def _ms(seconds: float) -> str:

@@ -8,13 +8,15 @@ from typing import NamedTuple
 
 from treeopt.acceptance.rates import RankRates
 from treeopt.answer import Estimate
+from treeopt.draft_words import DraftWords
 from treeopt.plan.plan import Plan
 from treeopt.planner.compare import Comparison
 from treeopt.planner.curves import AtSize, Curve
 from treeopt.planner.frontier import Frontier
 from treeopt.planner.roofline import WeightsRoofline
-from treeopt.render.search import WIDE, bucket_cells
-from treeopt.render.text import estimate, gain, ms, rate, speedup, words
+from treeopt.planner.wording import words_in
+from treeopt.render.bucket_table import WIDE, bucket_cells
+from treeopt.render.text import estimate, gain, ms, rate, room, speedup, words
 from treeopt.solve.bucket import Bucket, CostSensitivity, Option, Verdict
 
 
@@ -28,7 +30,8 @@ class PageTable(NamedTuple):
 
 def buckets_table(plan: Plan) -> PageTable:
     """What `treeopt search` prints at its widest, with the verdict."""
-    rows = [bucket_cells(bucket, plan, WIDE) for bucket in plan.buckets]
+    how = words_in(plan)
+    rows = [bucket_cells(bucket, plan, WIDE, how) for bucket in plan.buckets]
     columns = [*rows[0], "verdict"]
     verdicts = [bucket.verdict.value.replace("-", " ") for bucket in plan.buckets]
     return PageTable(columns, [[*row.values(), said] for row, said in zip(rows, verdicts, strict=True)])
@@ -54,17 +57,18 @@ def pareto_table(curves: Sequence[Curve], tp: int) -> PageTable:
     return _over_batches(curves, lambda at: f"{rate(at.per_user)} / {rate(at.option.tokens_per_s.value / tp)}")
 
 
-def comparisons_table(found: Sequence[Comparison]) -> PageTable:
+def comparisons_table(found: Sequence[Comparison], how: DraftWords) -> PageTable:
     """The plan against each rival, as `treeopt compare` prints it."""
     rows = [
-        [str(c.batch), c.rival, *_sizes(c.other), rate(c.plan.tokens_per_s), gain(c.gain), _verdict(c)] for c in found
+        [str(c.batch), c.rival, *_sizes(c.other, how), rate(c.plan.tokens_per_s), gain(c.gain), _verdict(c)]
+        for c in found
     ]
-    columns = ["batch", "against", "nodes", "E", "tokens/s", "the plan's", "plan gains", "plan is"]
+    columns = ["batch", "against", how.head, "E", "tokens/s", "the plan's", "plan gains", "plan is"]
     return PageTable(columns, rows)
 
 
-def _sizes(option: Option) -> list[str]:
-    return [str(option.nodes), f"{option.acceptance_length.value:.3f}", rate(option.tokens_per_s)]
+def _sizes(option: Option, how: DraftWords) -> list[str]:
+    return [str(how.count(option.nodes)), f"{option.acceptance_length.value:.3f}", rate(option.tokens_per_s)]
 
 
 def _verdict(c: Comparison) -> str:
@@ -84,33 +88,38 @@ def terms_table(buckets: Sequence[Bucket]) -> PageTable | None:
     return PageTable(["batch", "term", "plain ms", "step ms", "grows ms"], rows, frozenset({1}))
 
 
-def frontier_table(found: Frontier) -> PageTable:
+def frontier_table(found: Frontier, how: DraftWords) -> PageTable:
     """The best of every size."""
     rows = [
         [
-            str(s.nodes),
+            str(how.count(s.nodes)),
             f"{s.acceptance_length:.3f}",
             str(s.depth),
             "" if s.chain_length is None else f"{s.chain_length:.3f}",
         ]
         for s in found.sizes
     ]
-    return PageTable(["nodes", "E", "depth", "chain's E"], rows)
+    return PageTable([how.head, "E", "depth", "chain's E"], rows)
 
 
-def sizes_table(found: Frontier) -> PageTable:
+def sizes_table(found: Frontier, how: DraftWords) -> PageTable:
     """Tokens/s of the best of every size."""
-    rows = [[str(s.nodes), rate(s.tokens_per_s)] for s in found.sizes if s.tokens_per_s is not None]
-    return PageTable(["nodes", "tokens/s"], rows)
+    rows = [[str(how.count(s.nodes)), rate(s.tokens_per_s)] for s in found.sizes if s.tokens_per_s is not None]
+    return PageTable([how.head, "tokens/s"], rows)
 
 
-def roofline_table(found: WeightsRoofline) -> PageTable:
+def roofline_table(found: WeightsRoofline, how: DraftWords) -> PageTable:
     """The plan's steps on the roofline."""
     rows = [
-        [str(s.batch), "plain" if s.nodes == 1 else str(s.nodes), f"{s.at.tokens:,}", rate(s.at.tokens_per_s)]
+        [
+            str(s.batch),
+            "plain" if s.nodes == 1 else str(how.count(s.nodes)),
+            f"{s.at.tokens:,}",
+            rate(s.at.tokens_per_s),
+        ]
         for s in found.steps
     ]
-    return PageTable(["batch", "nodes", "tokens", "tokens/s through the weights"], rows)
+    return PageTable(["batch", how.head, "tokens", "tokens/s through the weights"], rows)
 
 
 def acceptance_table(found: RankRates) -> PageTable:
@@ -124,8 +133,11 @@ def acceptance_table(found: RankRates) -> PageTable:
 
 def changes_table(plan: Plan) -> PageTable | None:
     """What would change the answer, bucket by bucket; None where no step comes in terms and nothing is open."""
+    how = words_in(plan)
     rows = [
-        [b.batches, *_changes(b)] for b in plan.buckets if b.sensitivity is not None or b.verdict is Verdict.NOT_KNOWN
+        [b.batches, *_changes(b, how)]
+        for b in plan.buckets
+        if b.sensitivity is not None or b.verdict is Verdict.NOT_KNOWN
     ]
     if not rows:
         return None
@@ -133,20 +145,16 @@ def changes_table(plan: Plan) -> PageTable | None:
     return PageTable(columns, rows, frozenset({1, 2, 3, 4}))
 
 
-def _changes(bucket: Bucket) -> list[str]:
+def _changes(bucket: Bucket, how: DraftWords) -> list[str]:
     sensitivity = bucket.sensitivity
-    room = (
-        ""
-        if bucket.pays_if is None
-        else f"pays if the engine adds less than {bucket.pays_if.extra_ms_below:.1f} ms a step"
-    )
-    still_open = "; ".join([*([room] if room else []), *(f"not measured: {run}" for run in bucket.missing)])
+    pays = "" if bucket.pays_if is None else f"pays {room(bucket.pays_if.extra_ms_below)}"
+    still_open = "; ".join([*([pays] if pays else []), *(f"not measured: {run}" for run in bucket.missing)])
     if sensitivity is None:
         return ["", "", "", still_open]
     terms = sensitivity.terms
     plain = _nearest((t.name, t.flip_plain) for t in terms)
     other = _nearest((t.name, f) for t in terms for f in (t.flip_runner_up, t.flip_best_chain))
-    return [plain, other, _worst(sensitivity), still_open]
+    return [plain, other, _worst(sensitivity, how), still_open]
 
 
 def _nearest(flips: Iterable[tuple[str, float | None]]) -> str:
@@ -158,11 +166,10 @@ def _nearest(flips: Iterable[tuple[str, float | None]]) -> str:
     return f"{words(name)} took {factor:.2f}x" if factor < 100 else "no one term below 100x"
 
 
-def _worst(sensitivity: CostSensitivity) -> str:
+def _worst(sensitivity: CostSensitivity, how: DraftWords) -> str:
     worst = sensitivity.worst
     if worst is not None and worst.regret >= 0.0005:
-        draft = "plain decoding" if worst.nodes == 1 else f"{worst.nodes} nodes"
-        return f"{words(worst.term)} at {worst.factor:.2f}x loses {worst.regret:.1%} to {draft}"
+        return f"{words(worst.term)} at {worst.factor:.2f}x loses {worst.regret:.1%} to {how.rival(worst.nodes)}"
     return "nothing changes" if any(t.error_p90 is not None for t in sensitivity.terms) else "no error was measured"
 
 

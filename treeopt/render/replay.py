@@ -32,7 +32,7 @@ def report(found: Replays, width: int) -> RenderableType:
     name = "context, batch" if several else "batch"
     keys = [
         Column(name=name, cells=[_replayed_at(row, with_context=several) for row in rows], is_text=True),
-        Column(name="nodes", cells=[str(row.nodes) for row in rows]),
+        Column(name=found.words.head, cells=[str(found.words.count(row.nodes)) for row in rows]),
     ]
     return tables(keys, groups, width)
 

@@ -15,6 +15,7 @@ from treeopt.extras import require
 from treeopt.plan.plan import Plan
 from treeopt.planner.curves import CurveOf
 from treeopt.planner.report import PlanReport
+from treeopt.planner.wording import words_in
 from treeopt.render import page_tables as tables
 from treeopt.render.page_tables import PageTable
 from treeopt.render.pictures.evidence import acceptance_picture, frontier_picture, sizes_picture
@@ -80,7 +81,7 @@ def page(found: PlanReport, *, command: str) -> str:
         buckets=tables.buckets_table(plan),
         rivals=", ".join(rivals),
         speed=list(_speed(found)),
-        comparisons=tables.comparisons_table(found.comparisons) if found.comparisons else None,
+        comparisons=tables.comparisons_table(found.comparisons, words_in(found.plan)) if found.comparisons else None,
         trees=list(_trees(plan)),
         why=list(_why(found)),
         reasons=tables.reasons_table(plan),
@@ -176,6 +177,7 @@ def _speed(found: PlanReport) -> Iterator[Figure]:
 
 def _trees(plan: Plan) -> Iterator[Figure]:
     """Each draft once, with the batch sizes that it serves."""
+    how = words_in(plan)
     served: dict[DraftTree, list[str]] = {}
     for bucket in plan.buckets:
         if bucket.speculate:
@@ -185,20 +187,20 @@ def _trees(plan: Plan) -> Iterator[Figure]:
         title = f"Batch {', '.join(batches)}"
         shape = "a chain" if tree.is_chain else "a tree"
         picture = tree_picture(tree, f_of[tree], name=f"tree-{i}", title=title)
-        yield _figure(picture, f"{len(tree)} nodes with the root, depth {tree.depth}, {shape}")
+        yield _figure(picture, f"{how.shape(len(tree), tree.depth)}, {shape}")
 
 
 def _why(found: PlanReport) -> Iterator[Figure]:
-    plan = found.plan
+    plan, how = found.plan, words_in(found.plan)
     if found.frontier is not None:
         evidence = found.frontier
         ends = "" if evidence.ends_at is None else " In the shaded part deeper evidence might allow more."
         took = f"The best draft of every size, at batch {evidence.batch}, and what the plan took"
         caption = f"{took}: a deeper one may cost more than it gives.{ends}"
-        yield _figure(frontier_picture(evidence), caption, tables.frontier_table(evidence))
-        if (sizes := sizes_picture(evidence)) is not None:
-            caption = "The same drafts in tokens per second: where the curve is flat, fewer nodes do as well."
-            yield _figure(sizes, caption, tables.sizes_table(evidence))
+        yield _figure(frontier_picture(evidence, how), caption, tables.frontier_table(evidence, how))
+        if (sizes := sizes_picture(evidence, how)) is not None:
+            caption = "The same drafts in tokens per second: where the curve is flat, a smaller draft does as well."
+            yield _figure(sizes, caption, tables.sizes_table(evidence, how))
     if (terms := terms_picture(plan.buckets)) is not None:
         caption = "Milliseconds, pale for a plain step and full for the plan's."
         yield _figure(terms, caption, tables.terms_table(plan.buckets))
@@ -207,7 +209,7 @@ def _why(found: PlanReport) -> Iterator[Figure]:
             "Left of the ridge weights are waited for, right of it arithmetic. " if found.roofline.memory_s else ""
         )
         caption = f"{straight}Tokens per second through the target's weights, over the tokens of a step."
-        yield _figure(roofline_picture(found.roofline), caption, tables.roofline_table(found.roofline))
+        yield _figure(roofline_picture(found.roofline, how), caption, tables.roofline_table(found.roofline, how))
 
 
 def _made(plan: Plan) -> PageTable:

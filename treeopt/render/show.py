@@ -9,15 +9,18 @@ from rich.text import Text
 
 from treeopt.plan.plan import Plan
 from treeopt.planner.show import ShownTree
+from treeopt.planner.wording import words_in
+from treeopt.render.bucket_table import alternatives, bucket_table, ends_line
 from treeopt.render.drawing import draw
-from treeopt.render.search import alternatives, bucket_table, plan_heading
+from treeopt.render.legend import legend
+from treeopt.render.search import plan_heading
 from treeopt.render.text import plain_table
 from treeopt.tree import DraftTree
 
 
 def listing(plan: Plan, width: int) -> RenderableType:
     """A plan of several buckets, a line for each."""
-    return Group(plan_heading(plan), Text(), bucket_table(plan, width))
+    return Group(plan_heading(plan), Text(), bucket_table(plan, width), *ends_line(plan), legend(words_in(plan)))
 
 
 def report(shown: ShownTree, width: int) -> RenderableType:
@@ -27,13 +30,19 @@ def report(shown: ShownTree, width: int) -> RenderableType:
         parts.append(Text("do not speculate: the root alone is plain decoding"))
     else:
         gaps = ", with rank gaps (some engines cannot draft it)" if tree.has_rank_gaps else ""
-        heading = Text(f"{len(tree)} nodes, depth {tree.depth}{gaps}")
+        heading = Text(f"{shown.words.shape(len(tree), tree.depth)}{gaps}")
         parts += [heading, Text(), draw(tree, shown.path_probabilities), Text()]
     parts.append(_nodes(shown))
     if shown.with_mask:
         parts += [Text(), mask_picture(tree)]
     if shown.bucket is not None:
-        parts += [Text(), alternatives(shown.bucket), Text(), Text(shown.bucket.reason)]
+        parts += [
+            Text(),
+            alternatives(shown.bucket, shown.words),
+            legend(shown.words),
+            Text(),
+            Text(shown.bucket.reason),
+        ]
     return Group(*parts)
 
 

@@ -159,7 +159,7 @@ class Optimality(NamedTuple):
     """Whether the best draft is known, and the share by which any draft could at most beat the best one found.
 
     Where acceptance depends on draft starts trees are listed under the starts of the best ones, and the gap is to those
-    that were: exact is said of chains only, which are all priced at their own.
+    that were (`listed_only`): exact is said of chains only, which are all priced at their own.
 
     Both are said of the draft before ties and neighbours were considered: where 12 nodes reach 1,004 tokens/s, and no
     draft more, the answer may be 9 nodes at 1,000, and is exact with a gap of 0.
@@ -167,6 +167,7 @@ class Optimality(NamedTuple):
 
     exact: bool
     gap: NotNegative
+    listed_only: bool = False
 
 
 def nodes_of(draft: Draft) -> int:

@@ -2,44 +2,40 @@
 
 Where a draft starts depends on the tree, and acceptance depends on where drafts start: each draft has its own. So a
 search under one draft's starts only lists rivals; what each gives is its own replay, and the most of these wins. Then
-rivals are listed under the winner's starts, and so on until no list brings a better one. Counts and tables without a
-trace stay as they were measured: there one list is all.
+rivals are listed under the winner's starts, and so on until no list brings a better one, and no tree of one node more
+or less is better. Counts and tables without a trace stay as they were measured: there one list is all.
 
-Not every listed rival is replayed: E under the lister's starts, times the most that any replayed rival gained over
-that, says which could win. The more acceptance depends on the starts, the more are replayed. Chains all are.
+Of listed rivals those that may win are replayed (`rivals`), chains all are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from treeopt.acceptance.model import PathModel, exact_lengths, path_probabilities
 from treeopt.acceptance.traffic import Traffic
 from treeopt.arrays import BoolArray, FloatArray, IntArray, distinct
 from treeopt.cost.step_cost import StepCost
-from treeopt.draft_family import OFF, Chains, Draft, DynamicTrees
-from treeopt.solve.bound import Bounded, bounded
+from treeopt.draft_family import OFF, Chains, Draft, StaticTrees
 from treeopt.solve.bucket import Option, depth_of, nodes_of
 from treeopt.solve.candidates import Candidates
-from treeopt.solve.candidates_by_family import list_candidates, tree_of
+from treeopt.solve.neighbours import list_neighbours
 from treeopt.solve.price import option, widths_of
 from treeopt.solve.prices import Lengths, Prices, price_candidates
 from treeopt.solve.problem import Point, Problem
+from treeopt.solve.rivals import RivalList, list_rivals, screened
 from treeopt.tree import DraftTree
 
 # So often a list is made under another winner's starts.
 _LISTS: Final = 24
 # A list stands for all drafts that give by this share what they give in it.
 _NEAR: Final = 0.003
-# Replayed at once; the replayed rivals of next larger and smaller E that tell what another may give, and the share by
-# which it may give more than any of them.
-_AT_ONCE: Final = 4
-_NEAREST: Final = 3
-_SLACK: Final = 0.003
+# The neighbours of so many winners are looked at, and at least so many of each.
+_WINNERS: Final = 64
+_NEIGHBOURS: Final = 8
 # Of the drafts that a batch size may lose little by sharing, so many sizes are replayed.
 _SHARED_SIZES: Final = 8
 
@@ -48,16 +44,15 @@ _SHARED_SIZES: Final = 8
 class Rivals:
     """Candidates with E at their own draft starts, plain decoding first, and `[points]` the gap at each.
 
-    `lists [points]` are those that each point's rivals came from. `all_priced`: no draft of the
-    family is left out. Trees are, where acceptance depends on draft starts: one that no list holds may be better,
-    by 1 % in one of the random traces of the tests.
+    `lists [points]` are those that each point's rivals came from. `listed_only`: the gap is to drafts of these lists.
+    Where acceptance depends on draft starts a tree that stands in none, or was not replayed, may be better.
     """
 
     prices: Prices
     gap: FloatArray
-    lists: tuple[_List, ...]
+    lists: tuple[RivalList, ...]
     traffic: Traffic
-    all_priced: bool
+    listed_only: bool
 
     def fastest(self, cost: StepCost, row: int = 0) -> Option:
         """The best draft at a point within all limits if steps cost something else, every rival at its own starts."""
@@ -97,44 +92,16 @@ def priced_rivals(
     """
     if traffic.depends_on_the_tree:
         return _Search(problem, tuple(points), traffic, cost, share).run(known)
-    prices, gap = bounded = _listed(problem, points, traffic, None, cost)
-    own = _List(bounded=bounded, ratio=np.ones(len(prices.candidates.nodes)))
+    own = list_rivals(problem, points, traffic, None, cost)
+    own.ratio[:] = 1.0
+    prices, gap = own.bounded
     lists = (own,) * len(points)
-    return Rivals(prices=prices, gap=gap, lists=lists, traffic=traffic, all_priced=not gap.any())
+    return Rivals(prices=prices, gap=gap, lists=lists, traffic=traffic, listed_only=False)
 
 
 def rivals_at(problem: Problem, point: Point, traffic: Traffic, cost: StepCost) -> Rivals:
     """The drafts that may be the best one for one batch size and context."""
     return priced_rivals(problem.at(point), [point], traffic, cost)
-
-
-def _model(problem: Problem, traffic: Traffic, draft: Draft | None) -> PathModel:
-    """f where a draft's own drafts start, with the E of dynamic trees where those are asked for."""
-    return traffic.valued_under(draft) if isinstance(problem.family, DynamicTrees) else traffic.model_under(draft)
-
-
-def _listed(
-    problem: Problem, points: Sequence[Point], traffic: Traffic, draft: Draft | None, cost: StepCost
-) -> Bounded:
-    """The family's candidates under a draft's starts, priced."""
-    model, family, caps = _model(problem, traffic, draft), problem.family, problem.caps
-    listed = traffic.recall(("candidates", family, caps, draft), lambda: list_candidates(family, model, caps))
-    lengths = _lengths_under(model)
-    prices = price_candidates(problem, points, listed.candidates, cost, lengths)
-    return bounded(prices, listed, cost, lengths)
-
-
-def _lengths_under(model: PathModel) -> Lengths:
-    def lengths(drafts: Sequence[Draft]) -> FloatArray:
-        trees = [tree_of(draft, model) for draft in drafts]
-        together = DraftTree(tuple({path for tree in trees for path in tree.paths}))
-        f_of = dict(zip(together.nodes, path_probabilities(model, together), strict=True))
-        found = np.zeros((len(trees), together.depth + 1))
-        for row, tree in zip(found, trees, strict=True):
-            row[: tree.depth + 1] = exact_lengths(tree, np.array([f_of[path] for path in tree.nodes]))
-        return found
-
-    return lengths
 
 
 def _own_lengths(traffic: Traffic) -> Lengths:
@@ -144,37 +111,6 @@ def _own_lengths(traffic: Traffic) -> Lengths:
         return np.stack([np.pad(row, (0, width - len(row))) for row in own])
 
     return lengths
-
-
-@dataclass(eq=False)
-class _List:
-    """The drafts listed under one draft's starts; `ratio [C]` is what each really gives over that, NaN if not replayed.
-
-    `screened` are the points at which all that may win were replayed.
-    """
-
-    bounded: Bounded
-    ratio: FloatArray
-    screened: set[int] = field(default_factory=set)
-
-    @property
-    def prices(self) -> Prices:
-        """The prices under those starts."""
-        return self.bounded.prices
-
-    def most(self) -> FloatArray:
-        """`[C]` the most that each candidate may give over its listed E, by the replayed ones of the nearest E."""
-        known = np.flatnonzero(~np.isnan(self.ratio))
-        tokens = self.prices.candidates.tokens
-        order = known[np.argsort(tokens[known], kind="stable")]
-        padded = np.pad(self.ratio[order], _NEAREST, mode="edge")
-        highest = np.lib.stride_tricks.sliding_window_view(padded, 2 * _NEAREST).max(axis=1)
-        return np.asarray(highest[np.searchsorted(tokens[order], tokens)] * (1.0 + _SLACK))
-
-
-class _Replays(Protocol):
-    def tokens(self, draft: Draft) -> float:
-        """E at the draft's own starts."""
 
 
 class _Standing(NamedTuple):
@@ -195,14 +131,15 @@ class _Search:
     share: float
     found: dict[Draft, float] = field(default_factory=dict)
     widths: list[IntArray] = field(default_factory=list)
-    lists: dict[Draft, _List] = field(default_factory=dict)
+    lists: dict[Draft, RivalList] = field(default_factory=dict)
+    around: dict[DraftTree, RivalList] = field(default_factory=dict)
 
     def run(self, known: Sequence[Draft]) -> Rivals:
         for draft in (OFF, *known):
             self.tokens(draft)
         # Only where to start from: without the children cap, which is the dearest to list under.
         free = replace(self.problem, limits=replace(self.problem.limits, max_children=None))
-        start = _listed(free, self.points, self.traffic, None, self.cost).prices
+        start = list_rivals(free, self.points, self.traffic, None, self.cost).prices
         middle = len(self.points) // 2
         self._list_under(start.candidates.draft(int(start.scores[middle].argmax())))
         while True:
@@ -213,22 +150,22 @@ class _Search:
                 self._list_under(unlisted[0])
                 continue
             rows = [(row, own) for row, own in enumerate(near) if own is not None and row not in own.screened]
-            if not rows:
-                break
             for row, own in rows:
                 self._screen(own, row, standing)
+            if not rows and not self._screen_neighbours(standing):
+                break
         last = list(self.lists.values())[-1]
         lists = tuple(own or last for own in near)
         if self.share > 0.0:
             for row, own in enumerate(lists):
-                self._replay_neighbours(own, row, standing)
+                self._replay_shared(own, row, standing)
         gap = np.array([own.bounded.gap[row] for row, own in enumerate(lists)])
         return Rivals(
             prices=self._prices(),
             gap=gap,
             lists=lists,
             traffic=self.traffic,
-            all_priced=isinstance(self.problem.family, Chains),
+            listed_only=not isinstance(self.problem.family, Chains),
         )
 
     def tokens(self, draft: Draft) -> float:
@@ -240,17 +177,11 @@ class _Search:
 
     def _list_under(self, draft: Draft) -> None:
         """List rivals under a draft's starts; chains, the draft itself and each point's best are replayed at once."""
-        own = _listed(self.problem, self.points, self.traffic, draft, self.cost)
+        self.lists[draft] = own = list_rivals(self.problem, self.points, self.traffic, draft, self.cost)
         candidates = own.prices.candidates
-        self.lists[draft] = made = _List(bounded=own, ratio=np.full(len(candidates.nodes), np.nan))
         chains = np.flatnonzero(candidates.nodes == candidates.depth + 1)
         asked = np.concatenate([chains, candidates.of_size(nodes_of(draft), depth_of(draft))])
-        self._replay_listed(made, distinct(np.append(asked, own.prices.scores.argmax(axis=1))))
-
-    def _replay_listed(self, own: _List, asked: IntArray) -> None:
-        candidates = own.prices.candidates
-        for i in asked.tolist():
-            own.ratio[i] = self.tokens(candidates.draft(i)) / candidates.tokens[i]
+        own.replay(distinct(np.append(asked, own.prices.scores.argmax(axis=1))).tolist(), self)
 
     def _prices(self) -> Prices:
         """All that was replayed, as it was replayed."""
@@ -270,7 +201,7 @@ class _Search:
         best = prices.scores.argmax(axis=1)
         return _Standing(prices, [prices.candidates.draft(int(i)) for i in best])
 
-    def _near(self, winner: Draft) -> _List | None:
+    def _near(self, winner: Draft) -> RivalList | None:
         """The list under whose starts a draft gives about what it really gives, if there is one."""
         if winner in self.lists:
             return self.lists[winner]
@@ -278,12 +209,12 @@ class _Search:
         least, at = min(off)
         return list(self.lists.values())[at] if least <= _NEAR else None
 
-    def _ratio(self, draft: Draft, own: _List) -> float:
+    def _ratio(self, draft: Draft, own: RivalList) -> float:
         candidates = own.prices.candidates
         same = candidates.of_size(nodes_of(draft), depth_of(draft))
         return self.found[draft] / float(candidates.tokens[same].max()) if len(same) else np.inf
 
-    def _screen(self, own: _List, row: int, standing: _Standing) -> None:
+    def _screen(self, own: RivalList, row: int, standing: _Standing) -> None:
         """Replay whatever may be better at a point than the best that was replayed."""
         scores, met = standing.prices.scores[row], bool(standing.prices.met[row])
         screened(own, own.prices, row, float(scores.max()), met, self)
@@ -294,7 +225,30 @@ class _Search:
         screened(own, own.prices, row, float(second), met, self, without=listed.of_size(nodes, depth))
         own.screened.add(row)
 
-    def _replay_neighbours(self, own: _List, row: int, standing: _Standing) -> None:
+    def _screen_neighbours(self, standing: _Standing) -> bool:
+        """Replay the winners' neighbours that may be better; whether there was a winner that had not been looked at."""
+        if not isinstance(self.problem.family, StaticTrees):  # lists hold the whole family
+            return False
+        looked = False
+        for row, winner in enumerate(standing.winners):
+            own = self._around(winner) if isinstance(winner, DraftTree) and winner.paths else None
+            if own is None or row in own.screened:
+                continue
+            first = np.argsort(-own.prices.scores[row], kind="stable")[:_NEIGHBOURS]
+            own.replay([0, *first.tolist()], self)
+            best, met = float(standing.prices.scores[row].max()), bool(standing.prices.met[row])
+            screened(own, own.prices, row, best, met, self)
+            own.screened.add(row)
+            looked = True
+        return looked
+
+    def _around(self, winner: DraftTree) -> RivalList | None:
+        """The winner and its neighbours; None where enough were looked at."""
+        if winner not in self.around and len(self.around) < _WINNERS:
+            self.around[winner] = list_neighbours(self.problem, self.points, self.traffic, winner, self.cost)
+        return self.around.get(winner)
+
+    def _replay_shared(self, own: RivalList, row: int, standing: _Standing) -> None:
         """Replay drafts of several sizes that lose little at a point: another point may share one of them."""
         listed, best = own.prices, float(standing.prices.scores[row].max())
         near: BoolArray = listed.scores[row] >= best * (1.0 - self.share)
@@ -304,49 +258,7 @@ class _Search:
         options = np.flatnonzero(near)
         of_size = {int(nodes[i]): int(i) for i in options[np.argsort(value[options], kind="stable")]}
         sizes = np.array([of_size[n] for n in sorted(of_size)], dtype=np.int64)
-        self._replay_listed(own, sizes[:: max(-(-len(sizes) // _SHARED_SIZES), 1)])
-
-
-def screened(
-    own: _List,
-    listed: Prices,
-    row: int,
-    best: float,
-    met: bool,
-    replayed: _Replays,
-    *,
-    without: IntArray | None = None,
-) -> int | None:
-    """The listed candidate that beats the best one known at a point, None if none does; the likeliest come first.
-
-    Args:
-        own: the list, which learns what each replayed candidate gives over what it is listed with.
-        listed: its candidates, priced.
-        row: the point.
-        best: the best score known there.
-        met: whether that is within the time limits.
-        replayed: what tells E at a draft's own starts.
-        without: candidates that do not count.
-    """
-    winner, left = None, np.ones(len(own.ratio), dtype=np.bool_)
-    left[[] if without is None else without] = False
-    while True:
-        known = ~np.isnan(own.ratio)
-        found = np.where(known & left, _scores(listed, row, own.ratio, met), -np.inf)
-        if np.isfinite(found.max()) and found.max() > best:
-            best, winner = float(found.max()), int(found.argmax())
-        hoped = np.where(known | ~left, -np.inf, _scores(listed, row, own.most(), met))
-        asked = [i for i in np.argsort(-hoped, kind="stable")[:_AT_ONCE].tolist() if hoped[i] > best]
-        if not asked:
-            return winner
-        for i in asked:
-            own.ratio[i] = replayed.tokens(listed.candidates.draft(i)) / listed.candidates.tokens[i]
-
-
-def _scores(listed: Prices, row: int, ratio: FloatArray, met: bool) -> FloatArray:
-    """`[C]` what is best at a point if each candidate gives `ratio` times what it is listed with (`Prices.scores`)."""
-    value, headroom = listed.objective[row] * ratio, listed.headroom[row] * ratio
-    return np.where(headroom >= 1.0, value if met else np.inf, -np.inf if met else headroom)
+        own.replay(sizes[:: max(-(-len(sizes) // _SHARED_SIZES), 1)].tolist(), self)
 
 
 def _always(draft: Draft) -> Callable[[], Draft]:

@@ -89,7 +89,7 @@ def _bucket(shared: Shared, rivals: Rivals, traffic: Traffic, cost: StepCost, se
         best_chain=best_chain(prices, last) or plain,
         plain=plain if known else None,
         reason="",
-        optimality=Optimality(exact=gap == 0.0 and rivals.all_priced, gap=gap),
+        optimality=Optimality(exact=gap == 0.0 and not rivals.listed_only, gap=gap, listed_only=rivals.listed_only),
         path_probabilities=traffic.path_probabilities(draft),
         time_per_token=times[-1],
         meets_limit=all(map(problem.time_limit.within, times)) if problem.time_limit.limits else None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -25,10 +25,11 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """A served run; the prefill of each request gives its first token."""
+    """A served run; the prefill of each request gives its first token, the last step may accept `cut` past its end."""
 
     steps: tuple[Step, ...]
     longest: int
+    cut: int = 0
 
     @property
     def requests(self) -> int:
@@ -43,7 +44,7 @@ class Run:
 
     @property
     def emitted(self) -> int:
-        return self.requests + sum(1 + step.accepted for step in self.steps)
+        return self.requests + sum(1 + step.accepted for step in self.steps) - self.cut
 
     def of(self, **equal: int) -> list[Step]:
         return [s for s in self.steps if all(getattr(s, name) == value for name, value in equal.items())]
@@ -69,6 +70,12 @@ def served(
     return Run(tuple(found), longest)
 
 
+def cut_off(run: Run) -> Run:
+    """The same where each text ends with the last step's first token."""
+    last = {step.request: step for step in run.steps}
+    return replace(run, cut=sum(step.accepted for step in last.values()))
+
+
 def vllm_scrape(run: Run, engine: int = 0) -> str:
     labels = f'engine="{engine}",model_name="m"'
     drafts = run.drafts
@@ -78,6 +85,7 @@ def vllm_scrape(run: Run, engine: int = 0) -> str:
         "vllm:spec_decode_num_accepted_tokens_total": sum(s.accepted for s in drafts),
         "vllm:generation_tokens_total": run.emitted,
         "vllm:time_to_first_token_seconds_count": run.requests,
+        "vllm:inter_token_latency_seconds_count": len(run.steps),
     }
     lines = [f"# TYPE {name} counter\n{name}{{{labels}}} {float(value)}" for name, value in counters.items()]
     lines += [

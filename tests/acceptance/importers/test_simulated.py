@@ -60,9 +60,9 @@ def check(found: Imported, *runs: Run) -> None:
 
 
 def check_steps(found: Imported, *runs: Run) -> None:
-    """Tokens per step = emitted tokens, less those of prefills, over request-steps."""
+    """Tokens per step = emitted tokens, those past a text's end too and those of prefills not, over request-steps."""
     steps = sum(len(run.steps) for run in runs)
-    tokens = sum(run.emitted - run.requests for run in runs)
+    tokens = sum(run.emitted - run.requests + run.cut for run in runs)
     tally = found.sources[0].tally
     assert (tally.steps or tally.drafts) == steps
     assert tally.mean_accepted_length == pytest.approx(tokens / steps)
@@ -81,6 +81,19 @@ def test_a_vllm_scrape(read, run: Run) -> None:
     assert accepted[: len(positions)] == positions
     drafted = max(step.drafted for step in run.drafts)
     assert len(accepted) <= drafted  # never a depth that was not drafted
+
+
+@pytest.mark.parametrize("run", RUNS[:10])
+def test_texts_that_end_within_a_draft(read, run: Run) -> None:
+    """Accepted tokens are counted before the text is cut to its length: tokens that came out give too few steps."""
+    run = simulator.cut_off(run)
+    check_steps(read(simulator.vllm_scrape(run)), run)
+
+
+@pytest.mark.parametrize("run", RUNS[:10])
+def test_without_the_counter_of_steps_the_tokens_tell_them(read, run: Run) -> None:
+    lines = simulator.vllm_scrape(run).splitlines(keepends=True)
+    check_steps(read("".join(line for line in lines if "inter_token" not in line)), run)
 
 
 @pytest.mark.parametrize("run", RUNS[:10])
@@ -196,7 +209,7 @@ ENGINES = SHARED / "data" / "faults" / "engines"
     ("names", "K", "counts", "steps"),
     [
         (("m_v13c1_before.prom", "m_v13c1_after.prom"), 3, (475, 1384, 62), 683),
-        (("m_v13c4_before.prom", "m_v13c4_after.prom"), 2, (1173, 2319, 149), 1614),
+        (("m_v13c4_before.prom", "m_v13c4_after.prom"), 2, (1173, 2319, 149), 1615),  # one text ended within a draft
         (("real_log_line_refused.log",), 3, (60, 174, 9), None),
     ],
 )

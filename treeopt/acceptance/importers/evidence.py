@@ -10,6 +10,7 @@ from treeopt.acceptance.errors import EvidenceError
 from treeopt.acceptance.importers.detection import detect
 from treeopt.acceptance.importers.kinds import KINDS, ImportKind
 from treeopt.acceptance.importers.reading import Imported, ImportedSource, ImportJob, Reading
+from treeopt.acceptance.importers.recorded import joined, read_recorded, recorded_shards
 from treeopt.acceptance.position import MAX_DRAFT_TOKENS
 from treeopt.draft_family import DynamicTree
 from treeopt.errors import FileFormatError, InputError, UnknownNameError
@@ -31,7 +32,8 @@ def read_evidence(
     Raises:
         InputError: a file cannot be read, is of no known kind, or contradicts itself (with file, line and numbers).
     """
-    files = [path if isinstance(path, SourceFile) else SourceFile(path) for path in paths]
+    places = [path if isinstance(path, SourceFile) else SourceFile(path) for path in paths]
+    files = [file for place in places for file in recorded_shards(place) or [place]]
     if not files:
         raise InputError("no file given", hint=f"kinds: {', '.join(KINDS)}")
     if draft_tokens is not None and not 1 <= draft_tokens <= MAX_DRAFT_TOKENS:
@@ -43,6 +45,8 @@ def read_evidence(
     reading = Reading()
     for job in _jobs(files, found, drafted):
         reading += _read(found, job)
+    if found.read is read_recorded:
+        reading = joined(reading)
     return Imported(
         kind=found.name,
         sources=tuple(_with_own_names(reading.sources)),

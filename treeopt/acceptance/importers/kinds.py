@@ -76,6 +76,8 @@ _KINDS: Final = (
                 "drafted": f"{_VLLM}draft_tokens_total",
                 "accepted": f"{_VLLM}accepted_tokens_total",
                 "counts": f"{_VLLM}accepted_tokens_per_pos_total",
+                # One sample per request and step behind its first token (v1/metrics/stats.py); the older name to 0.10.
+                "steps": "vllm:inter_token_latency_seconds_count|vllm:time_per_output_token_seconds_count",
                 "emitted": "vllm:generation_tokens_total",
                 "prefills": "vllm:time_to_first_token_seconds_count|vllm:request_success_total",
             },

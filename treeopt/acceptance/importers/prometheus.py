@@ -203,7 +203,7 @@ class PrometheusFormat:
             InputError: it has no counter of speculation.
             FileFormatError: one is missing, malformed, given twice, or fell.
         """
-        names = [self.prefix, *(n for name in ("emitted", "prefills") for n in self._names(name))]
+        names = [self.prefix, *(n for name in ("steps", "emitted", "prefills") for n in self._names(name))]
         scrape = read_scrape(job.file, names, earlier=job.earlier)
         require(any(s.name.startswith(self.prefix) for s in scrape.samples), job.file, f"{self.prefix}... counter")
         models = [m for m in scrape.values_of("model_name") if self._speculates(scrape.of("model_name", m))]

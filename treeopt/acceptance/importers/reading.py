@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, ClassVar, Final
 
+from treeopt.acceptance.chain import ChainRanks
 from treeopt.acceptance.draft_lengths import DraftLengths
 from treeopt.acceptance.paths import PathCounts
 from treeopt.acceptance.position import MeanLength
@@ -236,6 +237,12 @@ def supports(evidence: RankEvidence) -> str:
     """What can be planned from one evidence, in a sentence."""
     if isinstance(evidence, PathCounts):
         return f"trees up to {evidence.depth} deep with {evidence.ranks} guesses per node, from joint counts"
+    if isinstance(evidence, ChainRanks):
+        depth, ranks = evidence.rates.shape
+        return (
+            f"chains up to {depth} deep and up to {ranks} guesses at each of their misses, as counted; "
+            "behind a wrong guess by a guess (its interval says)"
+        )
     if isinstance(evidence, DepthRanks) and evidence.rates.shape[1] > 1:
         depth, ranks = evidence.rates.shape
         return f"trees up to {depth} deep with {ranks} guesses per node, taking the depths as independent"

@@ -5,51 +5,72 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-import numpy as np
-
-from treeopt.acceptance.importers.reading import SERVED, ImportJob, Reading, Tally
+from treeopt.acceptance.chain import ChainCounter
+from treeopt.acceptance.importers.reading import SERVED, ImportedSource, ImportJob, Reading, Tally
+from treeopt.acceptance.merge import merge
 from treeopt.acceptance.paths import MAX_RANKS
-from treeopt.acceptance.table import DepthRanks
 from treeopt.errors import FileFormatError
-from treeopt.files.evidence_lines import Line, require
+from treeopt.files.evidence_lines import Line, SourceFile, require
+from treeopt.tree import MAX_DEPTH
 
 RECORDED_WORDS: Final = '"treeopt_recorded"'
-_MAX_DEPTH: Final = 64
+_HEAD_BYTES: Final = 4096
 _HINT: Final = "a recorded shard starts with its header, then has a JSON object with ranks_to_miss on each line"
-_NOTE: Final = "ranks behind a wrong guess were not recorded: deeper side branches are estimated"
 
 
 def read_recorded(job: ImportJob) -> Reading:
-    """Depth-rank evidence: depth d was reached by the drafts whose first d - 1 tokens were right."""
-    counts = np.zeros((_MAX_DEPTH, MAX_RANKS))
-    reached, documents, drafted, accepted = np.zeros(_MAX_DEPTH), set[int](), 0, 0
-    headed = False
+    """A chain's ranks: depth d was reached by the drafts whose first d - 1 tokens were right."""
+    counter, drafts, drafted, accepted, run = ChainCounter(), 0, 0, 0, 0
+    engine: Any = None
     for line in job.file.lines():
-        headed = headed or RECORDED_WORDS in line.text
-        row = _row(line) if headed else None
-        if row is None or "treeopt_recorded" in row:  # several shards end to end have a header each
+        row = _row(line) if run or RECORDED_WORDS in line.text else None
+        if row is None:
+            continue
+        if "treeopt_recorded" in row:  # several shards end to end; documents of one run go on in the next
+            run += 1
+            engine = row.get("run", run)
             continue
         ranks, held = row["ranks_to_miss"], (row["document"], row["drafted"], row["accepted"])
         if not _plausible(ranks, *held):
             raise line.error("not a draft's ranks", hint=_HINT)
-        documents.add(held[0])
-        drafted, accepted = drafted + held[1], accepted + held[2]
-        reached[: len(ranks)] += 1
-        for depth, rank in enumerate(ranks):
-            if rank >= 0:
-                counts[depth, rank] += 1
-    require(bool(reached[0]), job.file, "recorded draft")
-    depth, width = int(np.count_nonzero(reached)), int(np.flatnonzero(counts.any(axis=0)).max(initial=0)) + 1
-    evidence = DepthRanks.from_counts(reached=reached[:depth], counts=counts[:depth, :width])
-    drafts = int(reached[0])
+        counter.add((str(engine), held[0]), ranks)
+        drafts, drafted, accepted = drafts + 1, drafted + held[1], accepted + held[2]
+    require(bool(drafts), job.file, "recorded draft")
     tally = Tally(
         drafts=drafts,
         drafted_tokens=drafted,
         accepted_tokens=accepted,
         mean_accepted_length=1 + accepted / drafts,
     )
-    source = job.source(evidence, tally=tally, conditions=SERVED, documents=len(documents), note=_NOTE)
+    evidence = counter.result()
+    source = job.source(evidence, tally=tally, conditions=SERVED, documents=counter.documents)
     return Reading(sources=(source,))
+
+
+def joined(reading: Reading) -> Reading:
+    """Shards of one or several engines, as one source."""
+    if len(reading.sources) < 2:
+        return reading
+    profiles, tallies = [source.profile for source in reading.sources], [source.tally for source in reading.sources]
+    drafts, drafted, accepted = (
+        sum(getattr(tally, name) or 0 for tally in tallies) for name in ("drafts", "drafted_tokens", "accepted_tokens")
+    )
+    tally = Tally(
+        drafts=drafts,
+        drafted_tokens=drafted,
+        accepted_tokens=accepted,
+        mean_accepted_length=1 + accepted / drafts,
+    )
+    merged = merge(profiles, name=f"{profiles[0].name}-and-{len(profiles) - 1}-more")
+    return Reading(sources=(ImportedSource(profile=merged, tally=tally),), warnings=reading.warnings)
+
+
+def recorded_shards(place: SourceFile) -> list[SourceFile]:
+    """The shards in a folder that a recorder wrote to; none elsewhere."""
+    if not place.path.is_dir():
+        return []
+    files = [SourceFile(path, what=place.what) for path in sorted(place.path.glob("*.jsonl"))]
+    return [file for file in files if RECORDED_WORDS.encode() in next(file.chunks(), b"")[:_HEAD_BYTES]]
 
 
 def _row(line: Line) -> dict[str, Any] | None:
@@ -75,5 +96,5 @@ def _plausible(ranks: Any, document: Any, drafted: Any, accepted: Any) -> bool:
     """Whole numbers, and as many ranks as were accepted, with one more where the draft was wrong somewhere."""
     if not isinstance(ranks, list) or not all(type(n) is int for n in (document, drafted, accepted, *ranks)):
         return False
-    long_enough = len(ranks) in (accepted, accepted + 1) and 1 <= len(ranks) <= min(drafted, _MAX_DEPTH)
+    long_enough = len(ranks) in (accepted, accepted + 1) and 1 <= len(ranks) <= min(drafted, MAX_DEPTH)
     return long_enough and 0 <= accepted <= drafted and all(-1 <= rank < MAX_RANKS for rank in ranks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from treeopt.acceptance.rates import RankRates
+from treeopt.draft_words import DraftWords
 from treeopt.planner.frontier import Frontier
 from treeopt.render.pictures.style import WIDTH, Picture, at_rates, ink, legend, new_axes, new_figure
 from treeopt.render.text import estimate, rate
@@ -43,57 +44,63 @@ def acceptance_picture(found: RankRates, number: int = 0) -> Picture:
     return Picture(f"acceptance-{number}", f"How often each guess was right: {found.name}", f"{said}.", figure)
 
 
-def frontier_picture(found: Frontier) -> Picture:
+def frontier_picture(found: Frontier, how: DraftWords) -> Picture:
     """The most tokens per step that drafts of each size give, with the plan's own."""
     figure = new_figure(290)
-    axes = new_axes(figure, x="nodes per request", y="tokens per step", box=(56, 42, WIDTH - 66, 206))
+    axes = new_axes(figure, x=f"{how.head} per request", y="tokens per step", box=(56, 42, WIDTH - 66, 206))
     sizes = [s for s in found.sizes if s.nodes > 1]
-    chains = [(s.nodes, s.chain_length) for s in sizes if s.chain_length is not None]
+    chains = [(how.count(s.nodes), s.chain_length) for s in sizes if s.chain_length is not None]
     axes.plot(
-        [s.nodes for s in sizes], [s.acceptance_length for s in sizes], color=ink("plan"), label="best of that size"
+        [how.count(s.nodes) for s in sizes],
+        [s.acceptance_length for s in sizes],
+        color=ink("plan"),
+        label="best of that size",
     )
     if chains:
         axes.plot(*zip(*chains, strict=True), "--", color=ink("chain"), label="chain")
     for chosen in found.chosen:
         held = chosen.acceptance_length
         if held.low is not None and held.high is not None:
-            axes.plot([chosen.nodes] * 2, [held.low, held.high], color=ink("ink"), linewidth=1.4, alpha=0.6)
+            axes.plot([how.count(chosen.nodes)] * 2, [held.low, held.high], color=ink("ink"), linewidth=1.4, alpha=0.6)
     axes.plot(
-        [c.nodes for c in found.chosen], [c.acceptance_length.value for c in found.chosen], "o", color=ink("ink"),
-        markersize=4.5, label="the plan",
+        [how.count(c.nodes) for c in found.chosen], [c.acceptance_length.value for c in found.chosen], "o",
+        color=ink("ink"), markersize=4.5, label="the plan",
     )  # fmt: skip
     if found.ends_at is not None and sizes:
-        axes.axvspan(found.ends_at, sizes[-1].nodes, color=ink("line"), alpha=0.45, linewidth=0)
+        last = how.count(sizes[-1].nodes)
+        axes.axvspan(how.count(found.ends_at), last, color=ink("line"), alpha=0.45, linewidth=0)
         axes.annotate(
-            f"evidence ends at depth {found.evidence_depth}", (sizes[-1].nodes, 1), (-3, 4), textcoords="offset points",
+            f"evidence ends at depth {found.evidence_depth}", (last, 1), (-3, 4), textcoords="offset points",
             ha="right", fontsize=9, color=ink("muted"),
         )  # fmt: skip
     axes.set_ylim(bottom=1)
     _whole(axes)
     legend(figure, axes)
-    return Picture("frontier", "Tokens per step over nodes", _frontier_words(found), figure)
+    return Picture("frontier", f"Tokens per step over {how.head}", _frontier_words(found, how), figure)
 
 
-def sizes_picture(found: Frontier) -> Picture | None:
+def sizes_picture(found: Frontier, how: DraftWords) -> Picture | None:
     """The tokens/s that the best drafts of each size give at the frontier's batch; None where none has a step time."""
-    known = [(s.nodes, s.tokens_per_s) for s in found.sizes if s.tokens_per_s is not None]
+    known = [(how.count(s.nodes), s.tokens_per_s) for s in found.sizes if s.tokens_per_s is not None]
     if len(known) < 2:
         return None
     figure = new_figure(290)
-    axes = new_axes(figure, x=f"nodes per request, at batch {found.batch}", y="tokens/s", box=(60, 42, WIDTH - 70, 206))
+    axes = new_axes(
+        figure, x=f"{how.head} per request, at batch {found.batch}", y="tokens/s", box=(60, 42, WIDTH - 70, 206)
+    )
     axes.plot(*zip(*known, strict=True), color=ink("plan"), label="best of that size")
-    plain = [r for n, r in known if n == 1]
+    plain = [r for n, r in known if n == how.count(1)]
     if plain:
         axes.axhline(plain[0], color=ink("plain"), linestyle=":", label="plain decoding")
     own = next(c for c in found.chosen if c.batch == found.batch)
-    at = [(n, r) for n, r in known if n == own.nodes]
+    at = [(n, r) for n, r in known if n == how.count(own.nodes)]
     if at:
         axes.plot(*zip(*at, strict=True), "o", color=ink("ink"), markersize=5, label="the plan")
     at_rates(axes)
     _whole(axes)
     legend(figure, axes)
-    said = "; ".join(f"{n} nodes: {rate(r)}" for n, r in known)
-    return Picture("sizes", f"Tokens per second over nodes, at batch {found.batch}", said, figure)
+    said = "; ".join(f"{how.size(n + how.uncounted)}: {rate(r)}" for n, r in known)
+    return Picture("sizes", f"Tokens per second over {how.head}, at batch {found.batch}", said, figure)
 
 
 def _whole(axes: Axes) -> None:
@@ -103,7 +110,7 @@ def _whole(axes: Axes) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _frontier_words(found: Frontier) -> str:
-    said = [f"{s.nodes} nodes: {s.acceptance_length:.2f}" for s in found.sizes]
-    chosen = [f"batch {c.batch}: {c.nodes} nodes, {estimate(c.acceptance_length)}" for c in found.chosen]
+def _frontier_words(found: Frontier, how: DraftWords) -> str:
+    said = [f"{how.size(s.nodes)}: {s.acceptance_length:.2f}" for s in found.sizes]
+    chosen = [f"batch {c.batch}: {how.size(c.nodes)}, {estimate(c.acceptance_length)}" for c in found.chosen]
     return f"At batch {found.batch} the most is {'; '.join(said)}. The plan: {'; '.join(chosen)}."

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from treeopt.cost.terms import Term
+from treeopt.draft_words import DraftWords
 from treeopt.planner.roofline import WeightsRoofline
 from treeopt.render.pictures.style import TERMS, WIDTH, Picture, at_rates, ink, legend, new_axes, new_figure, short
 from treeopt.render.text import ms, words
@@ -40,7 +41,7 @@ def terms_picture(buckets: Sequence[Bucket]) -> Picture | None:
     return Picture("terms", "Where the time of a step goes", _terms_words(known), figure)
 
 
-def roofline_picture(found: WeightsRoofline) -> Picture:
+def roofline_picture(found: WeightsRoofline, how: DraftWords) -> Picture:
     """Tokens per second through the weights over the tokens of a step: what bounds them, and the plan's steps."""
     figure = new_figure(300)
     axes = new_axes(figure, x="tokens in a step", y="tokens/s through the weights", box=(60, 42, WIDTH - 70, 206))
@@ -74,7 +75,7 @@ def roofline_picture(found: WeightsRoofline) -> Picture:
     at_rates(axes, x=True)
     legend(figure, axes, columns=2)
     return Picture(
-        "roofline", "The plan's steps on the roofline of the target's weights", _roofline_words(found), figure
+        "roofline", "The plan's steps on the roofline of the target's weights", _roofline_words(found, how), figure
     )
 
 
@@ -102,9 +103,9 @@ def _terms_words(known: Sequence[tuple[Bucket, Sequence[TermSensitivity]]]) -> s
     return " ".join(said)
 
 
-def _roofline_words(found: WeightsRoofline) -> str:
+def _roofline_words(found: WeightsRoofline, how: DraftWords) -> str:
     steps = [
-        f"batch {s.batch}, {'plain' if s.nodes == 1 else f'{s.nodes} nodes'}: {s.at.tokens:,} tokens, "
+        f"batch {s.batch}, {'plain' if s.nodes == 1 else how.size(s.nodes)}: {s.at.tokens:,} tokens, "
         f"{short(s.at.tokens_per_s)} tokens/s"
         for s in found.steps
     ]

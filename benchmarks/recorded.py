@@ -1,0 +1,201 @@
+"""Does a recorded chain tell what a wider tree would accept? By hand: `python benchmarks/recorded.py TRACE.npz ...`.
+
+What the recorder in a serving engine sees of a chain of 3 to 6 is cut out of a whole trace: per document the chain's
+own drafts, each up to and including its first miss. From half of the documents the chain is widened by its 1 to 8
+likeliest siblings at the misses, E and its interval are made as `treeopt search` makes them, and the whole trace's
+replay on the other half judges: 100 splits, each in both directions for the bias (see `benchmarks/holdout.py`). "From
+the first token" is the bias against a decoder that starts there only, as an engine does; replays start at each of the
+first six.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import mean
+from typing import Final
+
+import numpy as np
+from holdout import covers
+
+from treeopt.acceptance.chain import ChainCounter, ChainRanks
+from treeopt.acceptance.intervals import Interval, counted_interval, tokens_interval
+from treeopt.acceptance.loading import read_trace
+from treeopt.acceptance.model import expected_tokens, path_probabilities
+from treeopt.acceptance.replay import Replay, accepted_on, replay_accepted
+from treeopt.acceptance.trace import PAST_END, Trace
+from treeopt.arrays import BoolArray, IntArray
+from treeopt.solve.report import estimate
+from treeopt.tree import DraftTree
+
+CHAINS: Final = (3, 4, 5, 6)
+ADDED: Final = tuple(range(1, 9))
+SPLITS: Final = 100
+HEADER: Final = """\
+| trace | chain | E | least covered | covered | inside | largest bias | bias | from the first token | widest | width |
+|---|---|---|---|---|---|---|---|---|---|---|"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """One tree of one split: printed from the recorded half, replayed on the other one, `full` on the same half."""
+
+    printed: float
+    interval: Interval
+    replayed: float
+    replayed_interval: Interval
+    from_first: float
+    full: Interval
+
+    @property
+    def covered(self) -> bool:
+        return covers(self.printed, self.interval, self.replayed, self.replayed_interval)
+
+    @property
+    def inside(self) -> bool:
+        return self.interval.low <= self.replayed <= self.interval.high
+
+    @property
+    def width(self) -> float:
+        return self.interval.half_width / self.full.half_width
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """The drafts of a chain that decodes a trace: each one's document, and its ranks up to the first miss."""
+
+    documents: IntArray
+    drafts: list[list[int]]
+
+    def of(self, documents: BoolArray) -> ChainRanks:
+        counter = ChainCounter()
+        for i in np.flatnonzero(documents[self.documents]).tolist():
+            counter.add(int(self.documents[i]), self.drafts[i])
+        return counter.result()
+
+
+def recorded(trace: Trace, chain: int) -> Recorded:
+    """What the recorder would have seen of an engine that decodes each document once, by chains of that length."""
+    documents, drafts = [], []
+    ranks = trace.rank[:, :chain]
+    for number, start, end in zip(trace.numbers, trace.bounds[:-1], trace.bounds[1:], strict=True):
+        at = int(start)
+        while at < end and ranks[at, -1] != PAST_END:
+            wrong = np.flatnonzero(ranks[at])
+            accepted = int(wrong[0]) if len(wrong) else chain
+            drafts.append(ranks[at, : accepted + 1].tolist())
+            documents.append(int(number))
+            at += accepted + 1
+    return Recorded(documents=np.array(documents), drafts=drafts)
+
+
+def widened(evidence: ChainRanks, chain: int, added: int) -> DraftTree:
+    """The chain with its likeliest siblings, as the evidence has them."""
+    model = evidence.model()
+    first = [(0,) * d for d in range(1, chain + 1)]
+    beside = [(*(0,) * d, rank) for d in range(min(chain, model.depth)) for rank in range(1, model.ranks)]
+    f = path_probabilities(model, DraftTree(tuple(first + beside)))
+    tree = DraftTree(tuple(first + beside))
+    value = dict(zip(tree.nodes, f.tolist(), strict=True))
+    return DraftTree(tuple(first + sorted(beside, key=lambda path: (-value[path], path))[:added]))
+
+
+def of_documents(result: Replay, documents: BoolArray) -> Replay:
+    return Replay(
+        phases=result.phases,
+        tokens=np.where(documents, result.tokens, 0),
+        steps=np.where(documents, result.steps, 0),
+        position_tokens=np.where(documents, result.position_tokens, 0),
+        positions=np.where(documents, result.positions, 0),
+    )
+
+
+def from_first(trace: Trace, tree: DraftTree) -> IntArray:
+    """`[2, documents]` tokens and steps of a decoder that starts at the first token of each document."""
+    sums, accepted, complete = np.zeros((2, trace.documents), dtype=np.int64), accepted_on(trace, tree), trace.complete
+    for number, start, end in zip(trace.numbers, trace.bounds[:-1], trace.bounds[1:], strict=True):
+        at = int(start)
+        while at < end and complete[at]:
+            sums[:, number] += accepted[at] + 1, 1
+            at += int(accepted[at]) + 1
+    return sums
+
+
+class Judge:
+    """A trace, and its replays of the trees that were asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.trace = read_trace(path)
+        self.replay = cache(lambda tree: replay_accepted(self.trace, accepted_on(self.trace, tree)))
+        self.from_first = cache(lambda tree: from_first(self.trace, tree))
+
+    def outcome(self, seen: Recorded, chain: int, added: int, here: BoolArray) -> Outcome:
+        evidence = seen.of(here)
+        tree = widened(evidence, chain, added)
+        value = expected_tokens(path_probabilities(evidence.model(), tree))
+        printed = estimate(value, counted_interval(evidence, tree))
+        ours, theirs = (of_documents(self.replay(tree), half) for half in (here, ~here))
+        return Outcome(
+            printed=value,
+            interval=known(printed.low, printed.high),
+            replayed=theirs.tokens_per_step,
+            replayed_interval=known(*(tokens_interval(theirs) or (None, None))),
+            from_first=float(np.divide(*self.from_first(tree)[:, ~here].sum(axis=1))),
+            full=known(*(tokens_interval(ours) or (None, None))),
+        )
+
+    def splits(self, chain: int, added: int) -> list[tuple[Outcome, Outcome]]:
+        seen, found = self.seen(chain), []
+        for seed in range(SPLITS):
+            here = np.zeros(self.trace.documents, dtype=np.bool_)
+            order = np.random.default_rng(seed).permutation(self.trace.documents)
+            here[order[: self.trace.documents // 2]] = True
+            found.append((self.outcome(seen, chain, added, here), self.outcome(seen, chain, added, ~here)))
+        return found
+
+    @cache  # noqa: B019
+    def seen(self, chain: int) -> Recorded:
+        return recorded(self.trace, chain)
+
+
+def known(low: float | None, high: float | None) -> Interval:
+    assert low is not None, "fewer than 8 documents in a half"
+    assert high is not None
+    return Interval(low, high)
+
+
+def bias(outcomes: list[tuple[Outcome, Outcome]], judge: str = "replayed") -> float:
+    """Mean of printed - replayed over both directions, in percent of the replay."""
+    pairs = [[(o.printed, getattr(o, judge)) for o in pair] for pair in outcomes]
+    printed, replayed = np.moveaxis(np.array(pairs), 2, 0)
+    return float(100 * (printed.mean() / replayed.mean() - 1))
+
+
+def row(name: str, chain: int, cells: list[list[tuple[Outcome, Outcome]]]) -> str:
+    covered = [sum(first.covered for first, _ in outcomes) for outcomes in cells]
+    biases = [bias(outcomes) for outcomes in cells]
+    widths = [float(np.mean([first.width for first, _ in outcomes])) for outcomes in cells]
+    E = [np.mean([first.replayed for first, _ in outcomes]) for outcomes in cells]
+    inside = np.mean([[first.inside for first, _ in outcomes] for outcomes in cells])
+    worst, own = max(biases, key=abs), max((bias(outcomes, "from_first") for outcomes in cells), key=abs)
+    return (
+        f"| {name} | {chain} | {min(E):.2f} to {max(E):.2f} | {min(covered)} | {mean(covered):.1f} "
+        f"| {100 * inside:.1f} | {worst:+.2f} % | {mean(biases):+.2f} % | {own:+.2f} % "
+        f"| {max(widths):.2f} | {mean(widths):.2f} |"
+    )
+
+
+def main() -> None:
+    paths = [path for given in map(Path, sys.argv[1:]) for path in (sorted(given.glob("*.npz")) or [given])]
+    print(HEADER)
+    for path in paths:
+        judge = Judge(path)
+        for chain in CHAINS:
+            cells = [judge.splits(chain, added) for added in ADDED]
+            print(row(path.stem.removeprefix("smollm2_"), chain, cells), flush=True)
+
+
+if __name__ == "__main__":
+    main()
