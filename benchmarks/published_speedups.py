@@ -88,11 +88,6 @@ def ratios(constants: FloatArray, found: Sequence[Run]) -> FloatArray:
     return Kernels.of(found).ratios(constants)
 
 
-def ratio(constants: FloatArray, run: Run) -> float:
-    """The same of one run."""
-    return float(ratios(constants, [run])[0])
-
-
 def fitted(found: Sequence[Run]) -> FloatArray:
     """The four constants, every source and in it every target with the same weight, held near what a server can be."""
     rows = Counter((run.source, run.model) for run in found)
