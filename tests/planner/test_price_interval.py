@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from shared import DATA, needs_shared
 
 from treeopt.cost.hardware import load_hardware
 from treeopt.cost.served.published import ERRORS, TYPICAL, ConstantsFrom, engine_of, served_constants
@@ -42,6 +43,20 @@ def test_published_eagle3_on_vllm_is_promised_as_it_was_served() -> None:
     assert bucket.speedup is not None
     assert bucket.speedup.value == pytest.approx(1.73, rel=0.05)
     assert bucket.verdict is Verdict.PAYS
+
+
+@needs_shared
+def test_the_same_served_with_its_own_rates_is_promised_within_its_interval() -> None:
+    """The issue's rates by position, its measured 1.75x with K = 4 and 1.71x with K = 5; once K = 5 at 2.46x."""
+    ranks = str(DATA / "faults" / "vllm20780_eagle3_pos.yaml")
+    inputs = load_inputs(Names(ranks=ranks, drafter="eagle3"))
+    (bucket,) = make_plan(Problem(batches=(1,), context=300), inputs, command="test").buckets
+    assert bucket.num_speculative_tokens in (4, 5)
+    assert bucket.speedup is not None
+    assert bucket.speedup.value == pytest.approx(1.71, rel=0.1)
+    assert bucket.speedup.low is not None
+    assert bucket.speedup.high is not None
+    assert bucket.speedup.low < 1.71 < 1.75 < bucket.speedup.high
 
 
 @given(st.sampled_from((1, 4, 16, 64, 256)), st.sampled_from(("l40s", "h200-sxm-sglang-0.5.14", "a100-sxm-trtllm-1.0")))
