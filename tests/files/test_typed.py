@@ -206,3 +206,15 @@ def test_what_a_record_holds_is_as_exact_as_the_record() -> None:
 
 def test_a_value_is_written_as_its_document() -> None:
     assert write((Stored(text="x"),)) == [{"text": "x"}]
+
+
+@dataclass(frozen=True)
+class Forgetful:
+    WRITTEN: ClassVar[tuple[str, ...]] = ("kept",)
+    kept: int
+    lost: int = 0
+
+
+def test_a_record_that_would_lose_what_it_reads_is_a_mistake_of_the_code() -> None:
+    with pytest.raises(TypeError, match="WRITTEN lacks lost"):
+        read(Forgetful, parsed("kept: 1").root)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,9 @@ import treeopt
 from treeopt.cost.hardware import load_hardware, save_hardware
 from treeopt.errors import InputError
 from treeopt.files.opening import OpenedFile, remembering_inputs
+from treeopt.files.pending import finish, note_at
 from treeopt.files.shipped import locate
-from treeopt.files.writing import Output, check_writable, write_atomically, write_files
+from treeopt.files.writing import Output, check_all_writable, check_writable, write_atomically, write_files
 
 ROOT = Path(treeopt.__file__).parent
 
@@ -104,8 +106,8 @@ class Killed(BaseException):
     """Stands for a kill: nothing after it runs but what the operating system does."""
 
 
-# The calls that change something on the disk, and how often one profile makes each.
-CHANGES = {"open": 2, "fdopen": 2, "fsync": 2, "fchmod": 1, "replace": 2}
+# The calls that change something on the disk, and how often one profile makes each: two files, and a note of each.
+CHANGES = {"open": 4, "fdopen": 4, "fsync": 4, "fchmod": 2, "replace": 4}
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_a_profile_and_its_curves_are_both_old_or_both_new(
         patch.setattr(os, call, dying(getattr(os, call), number))
         with pytest.raises(Killed):
             save_hardware(path, new)
-    assert load_hardware(path).name == old.name  # its curves are checked by their hash
+    assert load_hardware(path).name in (old.name, new.name)  # its curves are checked by their hash
     save_hardware(path, new)
     assert load_hardware(path).name == new.name
 
@@ -147,6 +149,84 @@ def test_a_set_of_files_is_not_begun_where_one_cannot_be_written(tmp_path: Path)
         write_files(Output(first, "new", "result"), Output(second, "new", "steps"))
     assert first.read_text() == "old"
     assert os.listdir(tmp_path) == ["first"]
+
+
+def set_of(folder: Path, word: str) -> list[Output]:
+    return [Output(folder / name, f"{word} {name}", name) for name in ("result.yaml", "steps.csv", "x" * 240)]
+
+
+def killed(folder: Path, number: int) -> bool:
+    """Write the set in a process that is killed at its n-th call; False if it ended before."""
+    process = os.fork()
+    if process == 0:
+        left = iter(range(1, number))
+        for name in ("open", "fdopen", "fsync", "replace", "unlink", "fchmod"):
+            setattr(os, name, killing(getattr(os, name), left))
+        try:
+            write_files(*set_of(folder, "new"))
+        finally:
+            os._exit(0)
+    return os.waitpid(process, 0)[1] != 0
+
+
+def killing(real: Callable[..., object], left: Iterator[int]) -> Callable[..., object]:
+    def call(*args: object, **options: object) -> object:
+        if next(left, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*args, **options)
+
+    return call
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="kills a child at a chosen call")
+@pytest.mark.parametrize("first", [0, 1, 2])
+@pytest.mark.parametrize("before", ["old", ""])
+def test_a_set_of_files_is_all_old_or_all_new_to_whoever_opens_one(first: int, before: str, tmp_path: Path) -> None:
+    found = []
+    for number in range(1, 100):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        if before:
+            write_files(*set_of(folder, before))
+        if not killed(folder, number):
+            break
+        paths = [output.path for output in set_of(folder, "")]
+        finish(paths[first])
+        words = {path.read_text().split()[0] if path.exists() else "" for path in paths}
+        assert len(words) == 1, (number, words)
+        found += words
+        write_files(*set_of(folder, "newer"))
+        assert sorted(os.listdir(folder)) == sorted(path.name for path in paths), number
+    assert found == sorted(found, reverse=before == "old")
+    assert set(found) == {before, "new"}
+
+
+def test_what_was_put_there_since_is_left_alone(tmp_path: Path) -> None:
+    number, paths = 1, [output.path for output in set_of(tmp_path, "")]
+    while killed(tmp_path, number) and not note_at(paths[0]).exists():
+        number += 1
+    paths[1].write_text("mine")
+    assert OpenedFile(paths[1]).stream().read() == b"mine"
+    assert paths[0].read_text() == "new result.yaml"
+    assert sorted(os.listdir(tmp_path)) == sorted(path.name for path in paths)
+
+
+def test_a_note_of_someone_else_moves_nothing(tmp_path: Path) -> None:
+    path, secret = tmp_path / "plan.yaml", tmp_path / ".secret"
+    path.write_text("plan")
+    secret.write_text("secret")
+    note_at(path).write_text(
+        json.dumps({"process": 1, "files": [{"staged": str(secret), "place": str(tmp_path / "open"), "before": None}]})
+    )
+    assert OpenedFile(path).stream().read() == b"plan"
+    assert secret.read_text() == "secret"
+
+
+def test_two_results_are_two_files(tmp_path: Path) -> None:
+    path = tmp_path / "out.yaml"
+    check_all_writable((path, "result"), (None, "steps"), (tmp_path / "steps.csv", "steps"))
+    with pytest.raises(InputError, match="is given for two results"):
+        check_all_writable((path, "result"), (tmp_path / "." / "out.yaml", "steps"))
 
 
 WAITING = """
@@ -203,6 +283,7 @@ def test_standard_output_is_written_to_in_its_order(name: str, tmp_path: Path) -
 # Where files are changed, and why there too.
 WRITERS = {
     "treeopt.files.writing": "the one writer",
+    "treeopt.files.pending": "the other half of the one writer",
     "treeopt.files.npz": "an archive in memory",
     "treeopt.files.opening": "a pipe's bytes are kept in a temporary file",
     "treeopt.cli": "a stream that the shell closed",

@@ -27,7 +27,7 @@ from treeopt.cli import main
 HERE = Path(__file__).resolve().parent
 INPUTS = HERE / "inputs"
 OUTPUTS = HERE / "outputs"
-HARDWARE = HERE.parents[1] / "profiles" / "hardware" / "h100-sxm-vllm-0.24.yaml"
+HARDWARE = HERE.parents[1] / "profiles" / "hardware"
 TRACE = HERE.parents[1] / "profiles" / "ranks" / "smollm2-135m-eagle.npz"
 # `0.75`, `1e-3`, `-2.5E+07`: no part of a name, a version or a hash.
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE][+-]?\d+)(?![\w.])")
@@ -98,10 +98,13 @@ def same(found: str, recorded: str) -> bool:
 
 def keep_up(folder: Path) -> None:
     """Plans of before name the hardware profile by its hash of then: one that was fitted anew is not their matter."""
-    now = hashlib.sha256(HARDWARE.read_bytes()).hexdigest()
-    named = re.compile(rf"(hardware: {{name: {HARDWARE.stem},\s+sha256: )[0-9a-f]{{64}}")
+    named = re.compile(r"(hardware: {name: (?P<name>[\w.-]+),(?: file: null,)?\s+sha256: )[0-9a-f]{64}")
     for path in folder.glob("*.yaml"):
-        path.write_text(named.sub(rf"\g<1>{now}", path.read_text()))
+        path.write_text(named.sub(lambda of: of[1] + _sha256(of["name"]), path.read_text()))
+
+
+def _sha256(hardware: str) -> str:
+    return hashlib.sha256((HARDWARE / f"{hardware}.yaml").read_bytes()).hexdigest()
 
 
 def call(arguments: tuple[str, ...], folder: Path) -> tuple[int, str, str]:

@@ -23,6 +23,10 @@ SOURCES: Final = (
     *("planner/inputs.py", "check/check.py", "check/checks.py", "check/comparing.py", "check/matching.py"),
 )
 _WORD: Final = re.compile(r"[A-Za-z]{2,}")
+_SENTENCE_ENDS: Final = re.compile(r"(?<=[.;])\s+|(?<=\|) ")
+_ALONE: Final = re.compile(r"(?:note|warning|error|hint): |- ")
+_JSON: Final = re.compile(r"\s*[\[\]{}\"]")
+WIDTH: Final = 110  # of the terminal that was recorded
 _LEAST: Final = 3  # words; fewer are columns and names
 
 
@@ -38,10 +42,13 @@ class Template(NamedTuple):
         return " ".join("...".join(self.pieces).split())
 
     def example(self, text: str) -> str | None:
-        """The shortest place of a text that says it."""
-        open_end = r".{0,300}?".join(re.escape(" ".join(piece.split())) for piece in self.pieces if piece.strip())
+        """The shortest place of a text that says it, with the rest of its sentence."""
+        open_end = r".{0,200}?".join(re.escape(" ".join(piece.split())) for piece in self.pieces if piece.strip())
         found = re.search(open_end.replace(r"\ ", r"\s+"), text)
-        return None if found is None else " ".join(found.group().split())
+        if found is None:
+            return None
+        before, after = _SENTENCE_ENDS.split(text[: found.start()])[-1], _SENTENCE_ENDS.split(text[found.end() :])[0]
+        return " ".join(f"{before}{found.group()}{after}".split())
 
 
 def templates() -> Iterator[Template]:
@@ -61,7 +68,7 @@ def templates() -> Iterator[Template]:
 
 
 def _worded(where: str, pieces: tuple[str, ...]) -> Iterator[Template]:
-    if len(_WORD.findall(" ".join(pieces))) >= _LEAST:
+    if len(_WORD.findall(" ".join(pieces))) >= _LEAST and any(" " in piece for piece in pieces):
         yield Template(where, pieces)
 
 
@@ -80,37 +87,70 @@ def _is_no_text(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "compile"
 
 
-def corpus() -> dict[str, str]:
-    """What the commands printed, by name of the record."""
-    texts = {path.stem: " ".join(path.read_text().split()) for path in sorted((HERE / "outputs").glob("*.txt"))}
-    return {**texts, "reasons": " ".join(REASONS.read_text().split())}
+def corpus() -> dict[str, list[str]]:
+    """What the commands printed, by name of the record, in pieces that are read as one: see `pieces_of`."""
+    records = sorted((HERE / "outputs").glob("*.txt"))
+    texts = {path.stem: list(pieces_of(path.read_text())) for path in records}
+    return {**texts, "reasons": list(pieces_of(REASONS.read_text()))}
+
+
+def pieces_of(text: str) -> Iterator[str]:
+    """Lines of prose that were one before the terminal's width broke it; a line of a table or a message by itself.
+
+    Documents and files that a command wrote are left out: what they say is printed too.
+    """
+    run: list[str] = []
+    for line in [*text.split("\n--- out")[0].splitlines(), ""]:
+        words = line.split()
+        if run and not (words and len(f"{run[-1]} {words[0]}") > WIDTH and not _ALONE.match(line)):
+            yield " ".join(" ".join(run).split()).removeprefix("- ")
+            run = []
+        if words and not _JSON.match(line):
+            run.append(line)
 
 
 def page() -> str:
-    """All sentences with an example, then those that have none."""
-    texts, missing, shown = corpus(), list[Template](), set[str]()
-    parts, found_in = [HEAD], list(templates())
+    """All sentences with an example, each once, then those that have none."""
+    texts, missing, found_in = corpus(), list[Template](), list(templates())
+    parts, shown = [HEAD], list[str]()
     for where in SOURCES:
-        parts.append(f"\n## {where}\n")
-        for template in found_in:
-            if template.where != where or template.words in shown:
+        own = list[str]()
+        for template in dict.fromkeys(t for t in found_in if t.where == where):
+            if any(template.example(said) for said in (*shown, *own)):
                 continue
-            shown.add(template.words)
-            found = next(((name, e) for name, text in texts.items() if (e := template.example(text))), None)
-            if found is None:
+            example = _first(template, texts)
+            if example is None:
                 missing.append(template)
             else:
-                parts.append(f"- {found[1]} ({found[0]})")
+                own.append(example)
+        own = [said for said in own if not any(_is_part(said, other) for other in own)]
+        parts += [f"\n## {where}\n", *(f"- {said}" for said in own)] if own else []
+        shown += own
     if missing:
-        parts += ["\n## Without an example yet\n", *(f"- {template.words} ({template.where})" for template in missing)]
+        lacking = (f"- {template.words} ({template.where})" for template in missing)
+        parts += [f"\n{WITHOUT}\n", *lacking]
     return "\n".join(parts) + "\n"
 
 
+def _is_part(said: str, other: str) -> bool:
+    return said != other and said.rpartition(" (")[0] in other
+
+
+def _first(template: Template, texts: dict[str, list[str]]) -> str | None:
+    """The shortest example of the first record that has one, with the record's name."""
+    for name, pieces in texts.items():
+        examples = [said for piece in pieces if (said := template.example(piece)) is not None]
+        if examples:
+            return f"{min(examples, key=len)} ({name})"
+    return None
+
+
+WITHOUT: Final = "## Without an example"
 HEAD: Final = """# What search, explain, compare and check say
 
-One example of every sentence, by the source that says it, with the record that holds it (tests/golden/outputs). Made by
-`PYTHONPATH=. python tests/golden/sentences.py`; a test compares, so
-that somebody reads what is new or changed."""
+One example of every sentence, by the source that says it, with the record that holds it (tests/golden/outputs): ten
+minutes to read. Made by `PYTHONPATH=. python tests/golden/sentences.py`; a test compares, so that somebody reads what
+is new or changed."""
 
 if __name__ == "__main__":
     PAGE.write_text(page())

@@ -50,12 +50,11 @@ def bench(
     from treeopt.bench.steps import fit_note, steps_csv
     from treeopt.cli import console
     from treeopt.files.typed import json_text, yaml_text
-    from treeopt.files.writing import Output, check_writable, refuse_overwriting, write_files
+    from treeopt.files.writing import Output, check_all_writable, refuse_overwriting, write_files
 
-    for path, what in ((out, _RESULT), (steps_out, _STEPS)):
+    for path in (out, steps_out):
         refuse_overwriting(path, plan, *([prompts] if prompts else []))
-        if path is not None:
-            check_writable(path, what=what)
+    check_all_writable((out, _RESULT), (steps_out, _STEPS))
     from treeopt.render.bench import report
 
     request = BenchRequest(

@@ -70,15 +70,13 @@ def _measure(task: Any, out: Path | None, ranks_out: Path | None, json: bool) ->
     from treeopt.cli import console
     from treeopt.extras import require
     from treeopt.files.typed import yaml_text
-    from treeopt.files.writing import check_writable, write_atomically
+    from treeopt.files.writing import check_all_writable, write_atomically
     from treeopt.measure.rows import ServerSteps, accepted_profile, read_rows, rows_csv
     from treeopt.measure.run import measure as run
     from treeopt.render.measure import report
 
     require("httpx", extra="measure")
-    for path, what in ((out, _WHAT), (ranks_out, "rank profile")):
-        if path is not None:
-            check_writable(path, what=what)
+    check_all_writable((out, _WHAT), (ranks_out, "rank profile"))
     rows: list[StepRow] = read_rows(out) if out is not None and out.exists() else []
     new: list[StepRow] = []
     plateaus: list[Plateau] = []

@@ -16,8 +16,8 @@ from treeopt.tree import MAX_DEPTH
 if TYPE_CHECKING:
     from treeopt.cost import StepCost
 
-# What prices a step where no table does.
-_OF_MODELS: Final = ("hardware", "model", "drafter", "dtype", "tp")
+# What prices a step where no table does; a table's times are of its own context.
+_OF_MODELS: Final = ("hardware", "model", "drafter", "dtype", "tp", "context")
 
 
 def table(
@@ -37,19 +37,20 @@ def table(
 ) -> None:
     """Write step times as the table that an engine plans its drafts by."""
     from treeopt.acceptance.loading import load_profile
-
-    if cost is not None:
-        refuse_given(ctx, _OF_MODELS, "prices a model, but --cost gives the times")
-    if engine.startswith("sglang"):
-        refuse_given(ctx, ("ranks",), "goes into vLLM's table only")
     from treeopt.cli import console
     from treeopt.cost.fit.engine_profile import Served
     from treeopt.cost.tables.loading import load_cost_table
-    from treeopt.cost.tables.writing import write_table
-    from treeopt.errors import InputError
+    from treeopt.cost.tables.writing import TABLES, write_table
+    from treeopt.errors import InputError, UnknownNameError
     from treeopt.files.shipped import locate
     from treeopt.files.writing import write_atomically
 
+    if engine not in TABLES:
+        raise UnknownNameError("table", engine, TABLES)
+    if cost is not None:
+        refuse_given(ctx, _OF_MODELS, "is for a price by a model, but --cost gives the times")
+    if engine != "vllm":
+        refuse_given(ctx, ("ranks",), "goes into vLLM's table only")
     sizes = parse_batches(batches)
     chains = parse_batches(draft_tokens, what="draft length K", option="--draft-tokens")
     if chains[-1] > MAX_DEPTH:
@@ -59,8 +60,8 @@ def table(
     acceptance = load_profile(locate("ranks", ranks).path).model() if ranks else None
     step: StepCost
     if cost is None:
-        step = priced = Served.named(hardware, model, drafter, dtype=dtype, tp=tp, context=context).step
-        notes = tuple(priced.notes(batch=sizes[-1], nodes=chains[-1] + 1, context=context))
+        priced = Served.named(hardware, model, drafter, dtype=dtype, tp=tp, context=context).step
+        step, notes = priced, tuple(priced.notes(batch=sizes[-1], nodes=chains[-1] + 1, context=context))
     else:
         found = load_cost_table(cost)
         step, notes = found.step(), found.findings

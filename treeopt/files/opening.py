@@ -15,6 +15,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from treeopt.files.pending import finish
+
 STDIN: Final = "-"
 CHUNK_BYTES: Final = 1 << 20
 MAX_PIPED_BYTES: Final = 4 << 30
@@ -66,6 +68,8 @@ class OpenedFile:
 
     def __init__(self, path: Path) -> None:
         self.name = called(path)
+        if str(path) != STDIN:
+            finish(path)
         self._handle = _standard_input() if str(path) == STDIN else _opened(path)
         info = os.fstat(self._handle)
         note_read(info)

@@ -1,9 +1,10 @@
 """Typed values from fields and back: a type's annotations are the schema of its file.
 
 A record is a dataclass or a NamedTuple. Its keys are its fields, or what its `WRITTEN` lists in the order of the file:
-fields and properties that follow from them. A property is written for the reader; read back it must agree with what
-the fields give, so that no file contradicts itself. `FORMAT` is the value of a document's first key, `format`; a record
-that is `SPARSE` leaves out what has its default, one that is `EXACT` has floats to the last digit.
+fields (all of them, in a record that is read) and properties that follow from them. A property is written for the
+reader; read back it must agree with what the fields give, so that no file contradicts itself. `FORMAT` is the value of
+a document's first key, `format`; a record that is `SPARSE` leaves out what has its default, one that is `EXACT` has
+floats to the last digit.
 """
 
 from __future__ import annotations
@@ -247,8 +248,10 @@ def _tuple(args: tuple[Any, ...], field: Field) -> tuple[Any, ...]:
 def _record(kind: type, field: Field, within: Between) -> Any:
     fields, layout = fields_of(kind), layout_of(kind)
     groups = [key for key in layout if isinstance(key, Group)]
-    holder = {key: field for key in (*layout, *fields) if isinstance(key, str)}
+    holder = {key: field for key in layout if isinstance(key, str)}
     holder |= {key: field.get(group.name) for group in groups for key in group.keys}
+    if lost := fields.keys() - holder.keys():
+        raise TypeError(f"{kind.__name__}.WRITTEN lacks {', '.join(sorted(lost))}: read, and not written again")
     head = ["format"] if hasattr(kind, "FORMAT") else []
     field.only(*head, *(key for key, own in holder.items() if own is field), *(group.name for group in groups))
     for group in groups:

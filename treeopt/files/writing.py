@@ -1,8 +1,7 @@
 """What a command writes: whole or not at all, never over what it read, and nothing left behind.
 
-A file is staged beside its place and takes it by a rename. A set of files is staged as a whole before the first of them
-takes its place; where one names another (a profile its curves), the other is called by its content and comes first, so
-that one rename decides for both. Standard output, pipes and devices are written to, never replaced.
+A file is staged beside its place and takes it by a rename. A set of files is staged as a whole and takes its places by
+one decision (`treeopt/files/pending.py`). Standard output, pipes and devices are written to, never replaced.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import IO, Final, NamedTuple, NoReturn
@@ -21,6 +20,18 @@ from typing import IO, Final, NamedTuple, NoReturn
 from treeopt.errors import InputError
 from treeopt.files.documents import os_error
 from treeopt.files.opening import was_read
+from treeopt.files.pending import (
+    Move,
+    carry_out,
+    finish,
+    is_dead,
+    is_decided,
+    is_temporary,
+    note_at,
+    note_of,
+    prefix,
+    take_away,
+)
 
 # Links to what is open already: opening it anew would begin at its start.
 _STREAMS: Final = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
@@ -51,6 +62,23 @@ def check_writable(path: Path, *, what: str) -> None:
         if not is_stream(path):
             _must_take_a_file(path)
     refuse_overwriting(path)
+
+
+def check_all_writable(*outputs: tuple[Path | None, str]) -> None:
+    """`check_writable` of every path that is given, and no two of them the same file.
+
+    Raises:
+        InputError: see `check_writable`, or two are the same.
+    """
+    places = set[str]()
+    for path, what in outputs:
+        if path is None:
+            continue
+        check_writable(path, what=what)
+        if not is_stream(path) and (path.is_file() or not path.exists()):
+            if (place := os.path.realpath(path)) in places:
+                raise InputError(f"{path} is given for two results", hint="write each to a file of its own")
+            places.add(place)
 
 
 def refuse_overwriting(out: Path | None, *inputs: str | Path) -> None:
@@ -109,24 +137,53 @@ def append_line(path: Path, line: str, *, what: str) -> None:
     Raises:
         InputError: it cannot be written.
     """
-    with _told_of(path, what), path.open("a", encoding="utf-8") as file:
-        file.write(line + "\n")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    with _told_of(path, what), os.fdopen(os.open(path, flags, 0o666), "wb") as file:
+        file.write(line.encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
 
 
 def write_files(*outputs: Output) -> None:
-    """Write a set of files: all, or, where one cannot be written, none.
+    """Write a set of files: all, or, where one cannot be written or the command is killed, none.
 
     Raises:
         InputError: see `write_atomically`.
     """
-    with contextlib.ExitStack() as stack:  # leaves them from the last to the first
-        files = [stack.enter_context(replacing(path, what=what)) for path, _, what in reversed(outputs)]
-        for file, output in zip(reversed(files), outputs, strict=True):
-            with _told_of(output.path, output.what):
-                file.write(output.data.encode() if isinstance(output.data, str) else output.data)
-                file.flush()  # a full disk shows before anything is in its place
+    for output in outputs:
+        refuse_overwriting(output.path)
+    with _clean_when_terminated(), contextlib.ExitStack() as stack:
+        staged = []
+        for path, data, what in outputs:
+            with _told_of(path, what):
+                one = _Staged(path)
+                stack.callback(one.discard)
+                one.file.write(data.encode() if isinstance(data, str) else data)
+                one.settle()  # a full disk shows before anything is in its place
+                staged.append(one)
+        if staged:
+            with _told_of(outputs[0].path, outputs[0].what):
+                _commit([move for one in staged for move in one.moves()])
+
+
+def _commit(moves: Sequence[Move]) -> None:
+    """Put staged files in their places: of several the notes first, and the one that decides after the others."""
+    if len(moves) < 2:
+        for move in moves:
+            os.replace(move.staged, move.place)
+        return
+    text = note_of(moves)
+    try:
+        for move in reversed(moves):
+            note = _Staged(move.place)
+            try:
+                note.file.write(text)
+                note.settle()
+                os.replace(note.moves()[0].staged, note_at(move.place))
+            finally:
+                note.discard()
+    finally:  # a signal may come after the decision
+        (carry_out if is_decided(moves, text) else take_away)(moves)
 
 
 class _Staged:
@@ -142,26 +199,36 @@ class _Staged:
             self.file: IO[bytes] = os.fdopen(os.dup(descriptor), "wb")
             return
         _must_take_a_file(path)
-        path = path.resolve() if path.is_symlink() else path
+        path = Path(os.path.realpath(path))
         if path.exists() and not path.is_file():
             self.file = path.open("wb")
             return
+        finish(path)
         _remove_those_of_the_dead(path)
-        self._target, self._temporary = path, path.with_name(f"{_prefix(path)}{os.getpid()}-{next(_COUNT)}.tmp")
+        self._target, self._temporary = path, path.with_name(f"{prefix(path)}{os.getpid()}-{next(_COUNT)}.tmp")
         handle = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         self.file = os.fdopen(handle, "wb")
 
-    def commit(self) -> None:
-        """Put it in its place."""
+    def settle(self) -> None:
+        """Everything is written, and on its disk."""
         self.file.flush()
-        if self._target is not None and self._temporary is not None:
+        if self._target is not None:
             os.fsync(self.file.fileno())
             if self._target.exists():
                 os.fchmod(self.file.fileno(), self._target.stat().st_mode & 0o777)
-            self.file.close()
-            os.replace(self._temporary, self._target)
-            self._temporary = None
         self.file.close()
+
+    def moves(self) -> list[Move]:
+        """The move to its place, where it is not written there at once."""
+        if self._target is None or self._temporary is None:
+            return []
+        return [Move.of(self._temporary, self._target)]
+
+    def commit(self) -> None:
+        """Put it in its place."""
+        self.settle()
+        for move in self.moves():
+            os.replace(move.staged, move.place)
 
     def discard(self) -> None:
         """Leave nothing of it, unless it is in its place."""
@@ -204,30 +271,13 @@ def _told_of(path: Path, what: str) -> Iterator[None]:
         raise os_error(known, path, what=what, verb="write") from error
 
 
-def _prefix(path: Path) -> str:
-    """How temporaries for `path` begin: process ids count on one machine only, so its name is in it."""
-    name = path.name.encode()[:100].decode(errors="ignore")
-    return f".{name}.{os.uname().nodename[:60]}-"
-
-
 def _remove_those_of_the_dead(path: Path) -> None:
     """What a process that was killed could not remove."""
-    prefix = _prefix(path)
     with contextlib.suppress(OSError):
         for left in os.scandir(path.parent):
-            process = left.name.removeprefix(prefix).partition("-")[0]
-            if left.name.startswith(prefix) and left.name.endswith(".tmp") and _is_dead(process):
+            process = left.name.removeprefix(prefix(path)).partition("-")[0]
+            if is_temporary(left.name, path) and is_dead(process):
                 Path(left.path).unlink(missing_ok=True)
-
-
-def _is_dead(process: str) -> bool:
-    try:
-        os.kill(int(process), 0)
-    except (ProcessLookupError, OverflowError):
-        return True
-    except (ValueError, PermissionError):
-        pass
-    return False
 
 
 @contextlib.contextmanager

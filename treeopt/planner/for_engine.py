@@ -239,7 +239,7 @@ def _of_lengths(target: Target, best: Restricted) -> list[str]:
 def _of_floor(target: Target, best: Restricted) -> list[str]:
     off = [b for b in best.buckets if b.draft == OFF]
     if off and best.form.format.limits.per_batch:
-        where = ", ".join(batches_in_words(*b.batch) for b in off)
+        where = ", ".join(dict.fromkeys(batches_in_words(*b.batch) for b in off))
         return [
             f"nothing is drafted at {where}: acceptance was seen to collapse after such a phase, as the drafter's "
             "state ages (NVIDIA/TensorRT-LLM#16888); leave --allow-off out to draft at all batch sizes"
@@ -247,7 +247,7 @@ def _of_floor(target: Target, best: Restricted) -> list[str]:
     slower = [b for b in best.buckets if b.speedup is not None and b.speedup.value < 1.0]
     if not slower or target.allow_off:
         return []
-    where = ", ".join(batches_in_words(*b.batch) for b in slower)
+    where = ", ".join(dict.fromkeys(batches_in_words(*b.batch) for b in slower))
     most = max(1.0 / b.speedup.value - 1.0 for b in slower if b.speedup is not None)
     may = best.form.format.limits.refusal(OFF) is None
     way = "add --allow-off to draft nothing there" if may else "the engine cannot be told to draft nothing there"

@@ -21,8 +21,12 @@ from treeopt.cost import (
     parse_drafter,
 )
 from treeopt.cost.drafter import Ngram, OnePass, Suffix
+from treeopt.cost.formats import Dtype
 from treeopt.cost.hardware import hardware_document
 from treeopt.cost.kernels.experts import MAX_SKEW
+from treeopt.cost.kernels.family import Family
+from treeopt.cost.kernels.rough import ROUGH_PRICES
+from treeopt.cost.kernels.times import STAND_INS, WIDE_FORMATS
 from treeopt.cost.model_config import name_of
 from treeopt.cost.model_file import model_document, model_from
 from treeopt.cost.served.published import ConstantsFrom, PriceError, ServedConstants, served_constants
@@ -42,7 +46,7 @@ from treeopt.plan.sources import (
     Sources,
 )
 from treeopt.planner.evidence_notes import evidence_notes
-from treeopt.planner.names import DEFAULT_MODEL, Names
+from treeopt.planner.names import DEFAULT_HARDWARE, DEFAULT_MODEL, Names
 from treeopt.planner.traffic_input import file_of, load_traffic, traffic_of_table
 from treeopt.tree import DraftTree
 
@@ -101,16 +105,22 @@ class Inputs:
 
     def _of_engine(self) -> list[Note]:
         """Whose constants the engine is priced with, where they are not its own for this drafter."""
-        evidence, kind = self.kernels.engine.evidence, self.kernels.drafter.kind
-        if self.served.basis is not ConstantsFrom.TYPICAL:
+        evidence, kind, runs_of = self.kernels.engine.evidence, self.kernels.drafter.kind, self.served.runs_of
+        if self.served.basis is ConstantsFrom.OWN:
             return []
+        if self.served.basis is ConstantsFrom.ENGINE:
+            release = self.hardware.engine_release
+            return [Note.note(f"what the engine adds is that of published runs ({runs_of}), not of {release} itself")]
         if evidence is not None:
             return [Note.warning(f"what the engine adds was fitted with {evidence.drafter}, not {kind}: {_TELL}")]
-        return [Note.warning(f"what this engine adds with {kind} is not published, typical times count: {_TELL}")]
+        only = f" of this release, only of {runs_of}" if runs_of else ""
+        return [Note.warning(f"what this engine adds with {kind} is not published{only}; typical times count: {_TELL}")]
 
     def notes(self, batch: int, context: int, nodes: int = 1) -> list[Note]:
         """What a reader of any number made from these inputs, up to these sizes, must know."""
-        found = evidence_notes(self.evidence.parts, self.names, self.model.name, self.kernels.drafter.kind, context)
+        by_table = isinstance(self.cost, TableStep) and self.cost.carried_by is None
+        kind = None if by_table else self.kernels.drafter.kind
+        found = evidence_notes(self.evidence.parts, self.names, self.model.name, kind, context)
         if self.rule in APPROXIMATE_RULES:
             found.append(Note.warning(f"{self.rule} acceptance changes what the model says"))
         if self.has_own_cost:
@@ -121,7 +131,9 @@ class Inputs:
         if self.model.note:
             found.append(Note.note(f"model {self.model.name}: {self.model.note}"))
         need = self.kernels.memory_bytes + batch * self.kernels.kv_bytes(context)
-        if need > self.hardware.memory_bytes:
+        # Measured steps ran somewhere: only on a GPU that was named is there something to fit into.
+        measured_elsewhere = isinstance(self.cost, TableStep) and self.names.hardware == DEFAULT_HARDWARE
+        if need > self.hardware.memory_bytes and not measured_elsewhere:
             have, most = self.hardware.memory_bytes, self.kernels.largest_batch(context, self.hardware.memory_bytes)
             found.append(
                 Note.error(
@@ -136,7 +148,9 @@ class Inputs:
         elif self.price_error is not None:
             found += self._of_engine()
         of_kernels = self.kernels.notes(batch=batch, nodes=nodes, context=context)
-        return found + [(Note.warning if text.startswith("implausible") else Note.note)(text) for text in of_kernels]
+        return found + [
+            (Note.warning if text.startswith(("implausible", ROUGH_PRICES)) else Note.note)(text) for text in of_kernels
+        ]
 
 
 def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
@@ -167,11 +181,12 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
         drafter = drafter.starting_with(names.masks)
     served = served_constants(hardware, drafter.kind)
     engine = replace(hardware, engine_steps=served.steps).engine(names.capture_tokens, names.capture_limit)
+    dtype = names.dtype or _default_dtype(hardware, model)
     kernels = ModelStep(
         model=model,
         times=hardware.kernel_times(),
         drafter=drafter,
-        dtype=names.dtype or model.dtype,
+        dtype=dtype,
         kv_dtype=names.kv_dtype,
         tp=names.tp,
         engine=engine,
@@ -196,7 +211,7 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
                 name=model.name,
                 file=file_of(model_at),
                 sha256=model_file.sha256,
-                dtype=names.dtype or model.dtype,
+                dtype=dtype,
                 tp=names.tp,
                 kv_dtype=names.kv_dtype,
                 expert_skew=names.expert_skew,
@@ -257,6 +272,16 @@ def _priced(
     # Nobody's table is carried on by a model and a GPU that were not named.
     carried = names.prices_steps and no_price is None and not isinstance(table.table, TreeTable)
     return _Priced(table.step(carried_by=kernels if carried else None), source, findings)
+
+
+def _default_dtype(hardware: Hardware, model: ModelShape) -> str:
+    """The model's format; where the profile is of another 16-bit or wider one alone, as a processor's is, that one."""
+    fits = hardware.fits
+    if fits is None or model.dtype not in WIDE_FORMATS:
+        return model.dtype
+    own = Dtype(model.dtype)
+    found = fits.get(Family.GEMM, *STAND_INS.get(own, (own,))) or fits.get(Family.GEMM, *WIDE_FORMATS)
+    return model.dtype if found is None or found.dtype in STAND_INS else str(found.dtype)
 
 
 def _drafter_source(text: str) -> DrafterSource:

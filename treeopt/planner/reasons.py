@@ -30,7 +30,7 @@ def wide_ranges(buckets: Sequence[Bucket], problem: Problem) -> list[str]:
         return []
     several = len({b.context for b in buckets}) > 1
     ranges = ", ".join(_range(b, with_context=several) for b in wide[:_NAMED])
-    others = f" and {len(wide) - _NAMED} more buckets" if len(wide) > _NAMED else ""
+    others = f" and {len(wide) - _NAMED} more" if len(wide) > _NAMED else ""
     most = max(b.sharing_loss for b in wide)
     more = "batch sizes or contexts" if several else "batch sizes"
     return [f"in {ranges}{others} one tree serves both ends and loses up to {most:.1%}: list more {more}"]

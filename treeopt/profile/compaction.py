@@ -14,11 +14,18 @@ from treeopt.profile.workload import CheckedCall, Workload
 
 # The k-th token of the accepted path was node 3 k: none but the root stands where it belongs.
 _APART: Final = 3
-_MOST_SETS: Final = 4  # the rows of this step's tree were written a moment ago
+_MOST_SETS: Final = 4  # few: a step moves rows that it wrote a moment ago, which no cold cache would show
 
 
 def compaction_workload(point: KernelPoint, pool: TensorPool, sets: int) -> Workload:
-    """`moved` rows of every request in every layer: one launch on a GPU, the reference decoder's way on a processor."""
+    """The accepted rows of every request in every layer: one launch on a GPU, as the reference decoder on a processor.
+
+    Args:
+        point: its sizes `requests`, `moved` (rows per request), `layers`, `kv_heads`, `head_dim`. A GPU's tensors are
+            [requests, slots, heads, width] as in engines' caches, a processor's [requests, heads, slots, width].
+        pool: where the tensors lie.
+        sets: how many caches are moved in turn, at most four.
+    """
     requests, moved, layers = (point.size(name) for name in ("requests", "moved", "layers"))
     heads, width = point.size("kv_heads"), point.size("head_dim")
     slots, sets = _APART * moved + 1, min(sets, _MOST_SETS)

@@ -71,13 +71,11 @@ def _optimality(bucket: Bucket) -> str:
 def _engine_costs(bucket: Bucket, costs: EngineLoss, how: DraftWords) -> str:
     """What the engine's limits cost, in words."""
     share, best, worst = costs.share, costs.unrestricted, costs.worst
-    if share is None:
+    if share is None or best is None:
         return "What the engine's limits cost is not known: no widths in the ranks."
     kind = "" if bucket.dynamic is None else "a static tree of "
     span = "" if share.low is None or share.high is None else f" [{loss(share.low)}, {loss(share.high)}]"
-    free = "the best draft without them"
-    if best is not None:
-        free = f"{kind}{how.shape(best.nodes, best.depth)}" if best.nodes > 1 else "plain decoding"
+    free = f"{kind}{how.shape(best.nodes, best.depth)}" if best.nodes > 1 else "plain decoding"
     words = f"The engine's limits cost {loss(share.value)}{span} here, against {free}."
     if abs(share.value) <= 0.0005:
         words = "The engine's limits cost nothing here."

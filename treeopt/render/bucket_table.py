@@ -26,13 +26,18 @@ def bucket_table(plan: Plan, width: int = WIDE) -> Table:
     table = plain_table(*rows[0])
     for row in rows:
         table.add_row(*row.values())
-    if any(_ends(bucket, plan) for bucket in plan.buckets):
-        table.caption_justify = "left"
-        table.caption = (
-            f"* ends where the evidence ends, at depth {plan.sources.ranks.depth}: a deeper draft may gain "
-            "more; record deeper guesses to tell"
-        )
     return table
+
+
+def ends_line(plan: Plan) -> list[Text]:
+    """What the stars of the table say, where there is one."""
+    if not any(_ends(bucket, plan) for bucket in plan.buckets):
+        return []
+    depth = plan.sources.ranks.depth
+    said = (
+        f"* ends where the evidence ends, at depth {depth}: a deeper draft may gain more; record deeper guesses to tell"
+    )
+    return [Text(said)]
 
 
 def _ends(bucket: Bucket, plan: Plan) -> bool:

@@ -204,12 +204,12 @@ def _engine(room: EngineRoom, *, drafts: bool) -> Text:
     if not drafts:
         pays = "at no time" if room.runner_up_ms is None else f"below {room.runner_up_ms:.2f} ms"
         return text.append(f"The best draft would pay {pays}.")
-    if room.plain_ms is not None:
-        text.append(f"Plain decoding wins above {room.plain_ms:.2f} ms")
+    above = "at any time of it" if room.plain_ms is None else f"above {room.plain_ms:.2f} ms"
+    text.append(f"Plain decoding wins {above}")
     if room.runner_up_ms is not None:
         side = "above" if room.runner_up_above else "below"
-        text.append(f"{', the' if room.plain_ms is not None else 'The'} runner-up {side} {room.runner_up_ms:.2f} ms")
-    return text.append("." if room.plain_ms is not None or room.runner_up_ms is not None else "No time of it decides.")
+        text.append(f", the runner-up {side} {room.runner_up_ms:.2f} ms")
+    return text.append(".")
 
 
 def _ms(seconds: float) -> str:

@@ -16,7 +16,7 @@ from treeopt.planner.frontier import Frontier
 from treeopt.planner.roofline import WeightsRoofline
 from treeopt.planner.wording import words_in
 from treeopt.render.bucket_table import WIDE, bucket_cells
-from treeopt.render.text import estimate, gain, ms, rate, speedup, words
+from treeopt.render.text import estimate, gain, ms, rate, room, speedup, words
 from treeopt.solve.bucket import Bucket, CostSensitivity, Option, Verdict
 
 
@@ -147,12 +147,8 @@ def changes_table(plan: Plan) -> PageTable | None:
 
 def _changes(bucket: Bucket, how: DraftWords) -> list[str]:
     sensitivity = bucket.sensitivity
-    room = (
-        ""
-        if bucket.pays_if is None
-        else f"pays if the engine adds less than {bucket.pays_if.extra_ms_below:.1f} ms a step"
-    )
-    still_open = "; ".join([*([room] if room else []), *(f"not measured: {run}" for run in bucket.missing)])
+    pays = "" if bucket.pays_if is None else f"pays {room(bucket.pays_if.extra_ms_below)}"
+    still_open = "; ".join([*([pays] if pays else []), *(f"not measured: {run}" for run in bucket.missing)])
     if sensitivity is None:
         return ["", "", "", still_open]
     terms = sensitivity.terms

@@ -15,10 +15,10 @@ from treeopt.plan.sources import FormatLoss
 from treeopt.planner.names import DEFAULT_HARDWARE, DEFAULT_MODEL
 from treeopt.planner.wording import words_in
 from treeopt.render.because import because
-from treeopt.render.bucket_table import alternatives, batches_table, bucket_table
+from treeopt.render.bucket_table import alternatives, batches_table, bucket_table, ends_line
 from treeopt.render.drawing import draw
 from treeopt.render.legend import legend
-from treeopt.render.text import estimate, speedup
+from treeopt.render.text import estimate, room, speedup
 from treeopt.solve.bucket import Bucket
 from treeopt.solve.weights import BatchWeight
 
@@ -31,7 +31,7 @@ def report(plan: Plan, width: int) -> RenderableType:
     how = words_in(plan)
     if len(plan.buckets) == 1:
         return Group(plan_heading(plan), one_bucket(plan.buckets[0], how, plan.weights))
-    return Group(plan_heading(plan), bucket_table(plan, width), legend(how), *_over_weights(plan))
+    return Group(plan_heading(plan), bucket_table(plan, width), *ends_line(plan), legend(how), *_over_weights(plan))
 
 
 def _over_weights(plan: Plan) -> list[Text]:
@@ -113,8 +113,9 @@ def _if_unknown(text: Text, bucket: Bucket) -> Text:
     if bucket.pays_if is None:
         return text
     draft = "it" if bucket.speculate else f"a chain of {bucket.best_chain.num_speculative_tokens}"
-    room = f"if the engine adds less than {bucket.pays_if.extra_ms_below:.1f} ms per speculative step"
-    return text.append(f"\nnot known whether that is right: {draft} pays {room}", style="yellow")
+    return text.append(
+        f"\nnot known whether that is right: {draft} pays {room(bucket.pays_if.extra_ms_below)}", style="yellow"
+    )
 
 
 def _drafted(bucket: Bucket, how: DraftWords) -> str:

@@ -10,7 +10,7 @@ from rich.text import Text
 from treeopt.plan.plan import Plan
 from treeopt.planner.show import ShownTree
 from treeopt.planner.wording import words_in
-from treeopt.render.bucket_table import alternatives, bucket_table
+from treeopt.render.bucket_table import alternatives, bucket_table, ends_line
 from treeopt.render.drawing import draw
 from treeopt.render.legend import legend
 from treeopt.render.search import plan_heading
@@ -20,7 +20,7 @@ from treeopt.tree import DraftTree
 
 def listing(plan: Plan, width: int) -> RenderableType:
     """A plan of several buckets, a line for each."""
-    return Group(plan_heading(plan), Text(), bucket_table(plan, width), legend(words_in(plan)))
+    return Group(plan_heading(plan), Text(), bucket_table(plan, width), *ends_line(plan), legend(words_in(plan)))
 
 
 def report(shown: ShownTree, width: int) -> RenderableType:

@@ -118,6 +118,13 @@ def rate(tokens_per_s: float | Estimate) -> str:
     return f"{tokens_per_s:,.0f}" if tokens_per_s >= 100 else f"{tokens_per_s:.3g}"
 
 
+def room(extra_ms_below: float) -> str:
+    """What a speculative step may take for a draft to pay: below 0 the kernels alone take too long as priced."""
+    if extra_ms_below > 0.0:
+        return f"if the engine adds less than {extra_ms_below:.1f} ms per speculative step"
+    return f"if a speculative step takes {-extra_ms_below:.1f} ms less than priced and the engine adds nothing"
+
+
 def words(name: str) -> str:
     """A key as words."""
     return name.replace("_", " ")

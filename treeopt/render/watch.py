@@ -6,23 +6,25 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from treeopt.answer import Estimate
-from treeopt.check.live import Watch
+from treeopt.check.live import Watch, Watched
 from treeopt.render.text import plain_table
 
 _SHOWN = 6  # positions in a line
 
 
 def line(seen: Watch) -> str:
-    """One poll: `12 s: 1,204 steps, E 2.31 ±0.12; 0.71 ±0.03, 0.52 ±0.04`."""
+    """One poll: `12 s: 1,204 steps, E 2.31 [2.19, 2.43]; 0.71 [0.68, 0.74], 0.52 [0.48, 0.56]`."""
     if not seen.sources:
         return f"{seen.seconds:.0f} s: nothing was drafted yet"
-    parts = []
-    for source in seen.sources:
-        steps = "" if source.steps is None else f"{source.steps:,.0f} steps, "
-        length = "" if source.acceptance_length is None else f"E {_around(source.acceptance_length, 2)}"
-        positions = ", ".join(_around(p, 3) for p in source.positions[:_SHOWN])
-        parts.append(f"{steps}{length}" + (f"; {positions}" if positions else ""))
-    return f"{seen.seconds:.0f} s: {' | '.join(parts)}"
+    return f"{seen.seconds:.0f} s: {' | '.join(map(_told, seen.sources))}"
+
+
+def _told(source: Watched) -> str:
+    steps = "" if source.steps is None else f"{source.steps:,.0f} steps"
+    length = "" if source.acceptance_length is None else f"E {_with_ends(source.acceptance_length, 2)}"
+    positions = ", ".join(_with_ends(p, 3) for p in source.positions[:_SHOWN])
+    counted = ", ".join(filter(None, (steps, length)))
+    return "; ".join(filter(None, (counted, positions))) or "not counted"
 
 
 def report(seen: Watch, width: int) -> RenderableType:
@@ -48,10 +50,10 @@ def report(seen: Watch, width: int) -> RenderableType:
     return Group(*parts)
 
 
-def _around(number: Estimate, digits: int) -> str:
+def _with_ends(number: Estimate, digits: int) -> str:
     if number.low is None or number.high is None:
         return f"{number.value:.{digits}f}"
-    return f"{number.value:.{digits}f} ±{(number.high - number.low) / 2:.{digits}f}"
+    return f"{number.value:.{digits}f} [{number.low:.{digits}f}, {number.high:.{digits}f}]"
 
 
 def _ends(number: Estimate, digits: int) -> str:

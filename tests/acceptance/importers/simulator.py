@@ -171,7 +171,7 @@ def sglang_log(run: Run, running: int = 4) -> str:
     lines = []
     for steps in run.intervals:
         mean = 1 + sum(s.accepted for s in steps) / len(steps)
-        rate = (mean - 1) / run.longest
+        rate = sum(s.accepted for s in steps) / sum(s.drafted for s in steps)
         lines.append(
             f"[2026-08-06 09:53:41 TP0] Decode batch, #running-req: {running}, #token: 1, token usage: 0.01, "
             f"accept len: {mean:.2f}, accept rate: {rate:.2f}, cuda graph: True, gen throughput (token/s): 1.0"
@@ -223,3 +223,18 @@ def trtllm_stats(run: Run) -> str:
         }
         rows.append({"iter": start, "inflightBatchingStats": {"numGenRequests": len(steps)}, "specDecodingStats": spec})
     return json.dumps(rows)
+
+
+def trtllm_scrape(run: Run) -> str:
+    """Counters by position, of drafts alone."""
+    drafts, name = run.drafts, "trtllm_spec_decode_"
+    counters = {
+        "num_draft_tokens": sum(s.drafted for s in drafts),
+        "num_accepted_tokens": sum(s.accepted for s in drafts),
+    }
+    rows = [f'{name}{key}_total{{model_name="m"}} {float(n)}' for key, n in counters.items()]
+    for i in range(run.longest):
+        at = f'model_name="m",token_position="{i}"'
+        rows.append(f"{name}drafted_tokens_total{{{at}}} {float(sum(s.drafted > i for s in drafts))}")
+        rows.append(f"{name}accepted_tokens_total{{{at}}} {float(sum(s.accepted > i for s in drafts))}")
+    return "".join(f"{row}\n" for row in rows)

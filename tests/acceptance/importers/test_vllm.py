@@ -140,7 +140,7 @@ def test_contradicting_log_lines_are_reported(refusal, text: str, words: str) ->
 def test_a_log_that_is_being_written_loses_its_last_line_only(read) -> None:
     found = read(GOOD + GOOD[:-45])
     assert found.sources[0].tally.drafts == 100
-    assert found.warnings == ("the last line is cut off and left out",)
+    assert found.warnings[0] == "the last line is cut off and left out"
 
 
 def v0(rate: float, efficiency: float, accepted: int, drafted: int, emitted: int) -> str:

@@ -43,12 +43,24 @@ def _kind(name: str, what: str, words: str, read: Callable[[ImportJob], Reading]
     return ImportKind(name=name, what=what, words=tuple(w.encode() for w in words.split("|") if w), read=read)
 
 
-def _counters(name: str, what: str, words: str, format: CounterFormat, *, runs: bool = False) -> ImportKind:
-    """A kind of counters; with `runs` every report of a file is a measurement of its own, else they add up."""
+_PER_DRAFT: Final = (
+    "counted per draft: steps in which an n-gram or suffix drafter found nothing are not in this file, and make tokens "
+    "per step fewer; the server's /metrics count them"
+)
+
+
+def _counters(
+    name: str, what: str, words: str, format: CounterFormat, *, runs: bool = False, per_draft: bool = False
+) -> ImportKind:
+    """A kind of counters.
+
+    With `runs` every report of a file is a measurement of its own, else they add up; `per_draft` ones tell no steps.
+    """
     wanted = f"report of drafts (`{words.split('|')[0]}`)"
 
     def read(job: ImportJob) -> Reading:
-        return (side_by_side if runs else added_up)(job, format.reports(job), wanted)
+        found = (side_by_side if runs else added_up)(job, format.reports(job), wanted)
+        return found + Reading(warnings=(_PER_DRAFT,) if per_draft and found.sources else ())
 
     return ImportKind(
         name=name,
@@ -123,6 +135,7 @@ _KINDS: Final = (
             },
             by_mean=True,
         ),
+        per_draft=True,
     ),
     _kind("vllm-log-v0", "vLLM V0 log", "Speculative metrics: ", read_vllm_log_v0),
     _counters(
@@ -142,6 +155,7 @@ _KINDS: Final = (
             },
         ),
         runs=True,
+        per_draft=True,
     ),
     _counters(
         "vllm-bench-stdout",  # the same, printed
@@ -158,6 +172,7 @@ _KINDS: Final = (
             }
         ),
         runs=True,
+        per_draft=True,
     ),
     _counters(
         "vllm-request",  # --per-request-spec-decode-metrics (0.28 to 0.33); ai-dynamo/aiperf PR 1167

@@ -2,14 +2,15 @@
 
 Format: ggml-org/llama.cpp, tools/server/server-context.cpp print_timings, common/speculative.cpp print_stats (2025, and
 PR 24536 of June 2026, which adds the rates). Rates are of all verified drafts. `statistics` lines hold the sums over
-all requests so far, one line for each drafter that was asked: they count where requests have no rates of their own.
+all requests so far, one line for each drafter that was asked: they count where requests have no rates of their own, or
+add up to the same: only they tell the request-steps.
 `#calls(b,g,a)`: b texts begun, g times asked for a draft (the request-steps), a drafts verified.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -43,12 +44,24 @@ def read_llamacpp(job: ImportJob) -> Reading:
     by_drafter: dict[str, list[Running[DraftCounts]]] = {}
     for item in statistics:
         by_drafter.setdefault(item.value.label, []).append(item)
-    if not statistics or any("acceptance rate per position =" in line.text for line in job.file.lines()):
+    rated = any("acceptance rate per position =" in line.text for line in job.file.lines())
+    if not statistics or (rated and not _is_all(job, by_drafter)):
         drafter = next(iter(by_drafter)) if len(by_drafter) == 1 else None
         return added_up(job, _requests(job, drafter), wanted, longest=True)
     reading = sum((_totals(job, name, found, len(by_drafter)) for name, found in by_drafter.items()), Reading())
     require(bool(reading.sources or reading.unplanned), job.file, wanted)
     return reading
+
+
+def _is_all(job: ImportJob, by_drafter: Mapping[str, Sequence[Running[DraftCounts]]]) -> bool:
+    """Whether the sums of one drafter, rates among them, are those of the file's requests: none is missing."""
+    if len(by_drafter) > 1:
+        return False
+    runs = last_of_runs(next(iter(by_drafter.values())))
+    requests = [counts for report in REQUESTS.reports(job) for counts in report.counts]
+    sums = [[(c.drafted or 0, c.accepted or 0) for c in counted] for counted in (runs, requests)]
+    same = all(sum(a) == sum(b) for a, b in zip(*(zip(*pairs, strict=True) for pairs in sums), strict=True))
+    return same and all(counts.rates for counts in runs if counts.drafts)
 
 
 def _requests(job: ImportJob, drafter: str | None) -> Iterator[Report]:

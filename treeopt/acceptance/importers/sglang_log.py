@@ -20,7 +20,7 @@ from treeopt.acceptance.position import MAX_DRAFT_TOKENS
 from treeopt.files.evidence_lines import Line, require
 
 _LENGTH: Final = ", accept len:"
-_ROUNDING: Final = 0.005  # both values are printed with two decimals
+_ROUNDING: Final = 0.005 + 1e-9  # both values are printed with two decimals; their quotients are floats
 _TOPK: Final = re.compile(r"speculative_eagle_topk=(\d{1,4})\b")
 _NODES: Final = re.compile(r"speculative_num_draft_tokens=(\d{1,4})\b")
 
