@@ -105,12 +105,16 @@ class Inputs:
 
     def _of_engine(self) -> list[Note]:
         """Whose constants the engine is priced with, where they are not its own for this drafter."""
-        evidence, kind = self.kernels.engine.evidence, self.kernels.drafter.kind
-        if self.served.basis is not ConstantsFrom.TYPICAL:
+        evidence, kind, runs_of = self.kernels.engine.evidence, self.kernels.drafter.kind, self.served.runs_of
+        if self.served.basis is ConstantsFrom.OWN:
             return []
+        if self.served.basis is ConstantsFrom.ENGINE:
+            release = self.hardware.engine_release
+            return [Note.note(f"what the engine adds is that of published runs ({runs_of}), not of {release} itself")]
         if evidence is not None:
             return [Note.warning(f"what the engine adds was fitted with {evidence.drafter}, not {kind}: {_TELL}")]
-        return [Note.warning(f"what this engine adds with {kind} is not published, typical times count: {_TELL}")]
+        only = f" of this release, only of {runs_of}" if runs_of else ""
+        return [Note.warning(f"what this engine adds with {kind} is not published{only}; typical times count: {_TELL}")]
 
     def notes(self, batch: int, context: int, nodes: int = 1) -> list[Note]:
         """What a reader of any number made from these inputs, up to these sizes, must know."""
