@@ -87,7 +87,7 @@ WRITINGS: Final = (
     ),
     Writing(f"{PROFILE} --rows timed.jsonl", ("out.yaml",), needs="torch", setting="timed"),
     Writing(
-        "measure URL --concurrency 1 --tokens 64 --budget-s 2 --out out.csv --ranks-out out.yaml",
+        "measure URL --concurrency 1 --tokens 64 --budget-s 5 --out out.csv --ranks-out out.yaml",
         ("out.csv", "out.yaml"),
         needs="httpx",
         setting="measure",
@@ -196,8 +196,10 @@ def kills(writing: Writing, folder: Path) -> int:
     """
     place = laid_out(writing, folder / "new")
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
-        # Here, so that the processes have from this one what it imports.
+        # Here first, so that the processes have from this one what it imports.
         assert _called(writing, place) == 0, (writing, said.getvalue())
+    place = laid_out(writing, folder / "new")
+    assert run(writing, place) == 0, writing
     new = {name: (place / name).read_bytes() for name in writing.outputs}
     there = _there(writing, place)
     count = 0

@@ -69,7 +69,7 @@ class Part:
         if draft is None or self.trace is None:
             return self.measured
         like = self.measured if isinstance(self.measured, SmoothedPaths) else None
-        return SmoothedPaths(self.trace.count(self.starts(draft) / self.trace.depth), like=like)
+        return SmoothedPaths(self.trace.count(self.starts(draft), unit=self.trace.depth), like=like)
 
     def starts(self, draft: Draft) -> npt.NDArray[np.integer]:
         """`[T]` how often a draft starts at each position of the trace."""

@@ -20,6 +20,7 @@ from treeopt.cost import (
 )
 from treeopt.cost.drafter import Ngram, OnePass, Suffix
 from treeopt.cost.hardware import hardware_document
+from treeopt.cost.kernels.rough import ROUGH_PRICES
 from treeopt.cost.model_file import model_document
 from treeopt.cost.served.published import ConstantsFrom, PriceError, ServedConstants, served_constants
 from treeopt.cost.step_cost import StepCost
@@ -37,7 +38,7 @@ from treeopt.plan.sources import (
 )
 from treeopt.planner.cost_input import cost_table, priced_by
 from treeopt.planner.evidence_notes import evidence_notes
-from treeopt.planner.model_input import priced_model
+from treeopt.planner.model_input import default_dtype, priced_model
 from treeopt.planner.names import DEFAULT_HARDWARE, Names
 from treeopt.planner.traffic_input import file_of, load_traffic, traffic_of_table
 
@@ -96,12 +97,16 @@ class Inputs:
 
     def _of_engine(self) -> list[Note]:
         """Whose constants the engine is priced with, where they are not its own for this drafter."""
-        evidence, kind = self.kernels.engine.evidence, self.kernels.drafter.kind
-        if self.served.basis is not ConstantsFrom.TYPICAL:
+        evidence, kind, runs_of = self.kernels.engine.evidence, self.kernels.drafter.kind, self.served.runs_of
+        if self.served.basis is ConstantsFrom.OWN:
             return []
+        if self.served.basis is ConstantsFrom.ENGINE:
+            release = self.hardware.engine_release
+            return [Note.note(f"what the engine adds is that of published runs ({runs_of}), not of {release} itself")]
         if evidence is not None:
             return [Note.warning(f"what the engine adds was fitted with {evidence.drafter}, not {kind}: {_TELL}")]
-        return [Note.warning(f"what this engine adds with {kind} is not published, typical times count: {_TELL}")]
+        only = f" of this release, only of {runs_of}" if runs_of else ""
+        return [Note.warning(f"what this engine adds with {kind} is not published{only}; typical times count: {_TELL}")]
 
     def notes(self, batch: int, context: int, nodes: int = 1) -> list[Note]:
         """What a reader of any number made from these inputs, up to these sizes, must know."""
@@ -135,7 +140,9 @@ class Inputs:
         elif self.price_error is not None:
             found += self._of_engine()
         of_kernels = self.kernels.notes(batch=batch, nodes=nodes, context=context)
-        return found + [(Note.warning if text.startswith("implausible") else Note.note)(text) for text in of_kernels]
+        return found + [
+            (Note.warning if text.startswith(("implausible", ROUGH_PRICES)) else Note.note)(text) for text in of_kernels
+        ]
 
 
 def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
@@ -166,11 +173,12 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
         drafter = drafter.starting_with(names.masks)
     served = served_constants(hardware, drafter.kind)
     engine = replace(hardware, engine_steps=served.steps).engine(names.capture_tokens, names.capture_limit)
+    dtype = names.dtype or default_dtype(hardware, model)
     kernels = ModelStep(
         model=model,
         times=hardware.kernel_times(),
         drafter=drafter,
-        dtype=names.dtype or model.dtype,
+        dtype=dtype,
         kv_dtype=names.kv_dtype,
         tp=names.tp,
         engine=engine,
@@ -195,7 +203,7 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
                 name=model.name,
                 file=file_of(model_at),
                 sha256=model_file.sha256,
-                dtype=names.dtype or model.dtype,
+                dtype=dtype,
                 tp=names.tp,
                 kv_dtype=names.kv_dtype,
                 expert_skew=names.expert_skew,

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from treeopt.cost import ModelShape, load_model
+from treeopt.cost import Hardware, ModelShape, load_model
+from treeopt.cost.formats import Dtype
 from treeopt.cost.kernels.experts import MAX_SKEW
+from treeopt.cost.kernels.family import Family
+from treeopt.cost.kernels.stand_ins import STAND_INS, WIDE_FORMATS
 from treeopt.cost.model_config import name_of
 from treeopt.cost.model_file import model_from
 from treeopt.errors import InputError
@@ -50,3 +53,13 @@ def _routed(model: ModelShape, names: Names) -> ModelShape:
         correlation=model.experts.correlation if correlation is None else correlation,
     )
     return replace(model, experts=experts)
+
+
+def default_dtype(hardware: Hardware, model: ModelShape) -> str:
+    """The model's format; where the profile is of another 16-bit or wider one alone, as a processor's is, that one."""
+    fits = hardware.fits
+    if fits is None or model.dtype not in WIDE_FORMATS:
+        return model.dtype
+    own = Dtype(model.dtype)
+    found = fits.get(Family.GEMM, *STAND_INS.get(own, (own,))) or fits.get(Family.GEMM, *WIDE_FORMATS)
+    return model.dtype if found is None or found.dtype in STAND_INS else str(found.dtype)
