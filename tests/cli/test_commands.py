@@ -287,6 +287,6 @@ def test_search_loads_neither_torch_nor_scipy() -> None:
         "from treeopt.cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "sys.exit(bool({'torch', 'triton', 'scipy'} & set(sys.modules)))"
+        "sys.exit(bool({'torch', 'triton', 'scipy', 'numpy.ma', 'difflib'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0

@@ -10,7 +10,6 @@ from treeopt.acceptance.model import expected_tokens, path_probabilities
 from treeopt.acceptance.traffic import Traffic
 from treeopt.cost import ModelStep
 from treeopt.cost.step_cost import StepCost
-from treeopt.cost.step_table import TreeTable
 from treeopt.plan.sources import CostSource
 from treeopt.planner.names import Names
 from treeopt.tree import DraftTree
@@ -44,6 +43,8 @@ def priced_by(
     findings = table.findings
     if no_price is not None:
         findings = (*findings, f"the model has no price ({no_price}): only what the table reaches is known")
+    from treeopt.cost.step_table import TreeTable  # only tables need it
+
     # Nobody's table is carried on by a model and a GPU that were not named.
     carried = names.prices_steps and no_price is None and not isinstance(table.table, TreeTable)
     return Priced(table.step(carried_by=kernels if carried else None), source, findings)

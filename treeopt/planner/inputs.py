@@ -24,7 +24,6 @@ from treeopt.cost.kernels.rough import ROUGH_PRICES
 from treeopt.cost.model_file import model_document
 from treeopt.cost.served.published import ConstantsFrom, PriceError, ServedConstants, served_constants
 from treeopt.cost.step_cost import StepCost
-from treeopt.cost.step_table import TableStep, TreeTable
 from treeopt.draft_family import MeasuredDrafts
 from treeopt.errors import FileFormatError, InputError, UnknownNameError
 from treeopt.files.shipped import locate
@@ -43,7 +42,7 @@ from treeopt.planner.names import DEFAULT_HARDWARE, Names
 from treeopt.planner.traffic_input import file_of, load_traffic, traffic_of_table
 
 if TYPE_CHECKING:
-    pass
+    from treeopt.cost.step_table import TableStep
 
 MAX_TEMPERATURE: Final = 10.0  # beyond, text is noise
 
@@ -87,8 +86,21 @@ class Inputs:
     @property
     def measured(self) -> MeasuredDrafts | None:
         """All that may be drafted, where only a tree of the engine's own shape was measured."""
-        table = self.cost.table if isinstance(self.cost, TableStep) else None
+        if self._by_table is None:
+            return None
+        from treeopt.cost.step_table import TreeTable
+
+        table = self._by_table.table
         return MeasuredDrafts(drafts=(table.tree,)) if isinstance(table, TreeTable) else None
+
+    @property
+    def _by_table(self) -> TableStep | None:
+        """The step times, where the user's table gives them."""
+        if self.cost is self.kernels:
+            return None
+        from treeopt.cost.step_table import TableStep  # only a table needs it
+
+        return self.cost if isinstance(self.cost, TableStep) else None
 
     @property
     def price_error(self) -> PriceError | None:
@@ -110,21 +122,21 @@ class Inputs:
 
     def notes(self, batch: int, context: int, nodes: int = 1) -> list[Note]:
         """What a reader of any number made from these inputs, up to these sizes, must know."""
-        by_table = isinstance(self.cost, TableStep) and self.cost.carried_by is None
-        kind = None if by_table else self.kernels.drafter.kind
+        table = self._by_table
+        kind = None if table is not None and table.carried_by is None else self.kernels.drafter.kind
         found = evidence_notes(self.evidence.parts, self.names, self.model.name, kind, context)
         if self.rule in APPROXIMATE_RULES:
             found.append(Note.warning(f"{self.rule} acceptance changes what the model says"))
         if self.has_own_cost:
             return found  # neither the model nor the GPU has a part in the answer
-        if isinstance(self.cost, TableStep) and self.cost.carried_by is None:
-            of_table = [*self.cost_findings, *self.cost.notes(batch=batch, nodes=nodes, context=context)]
+        if table is not None and table.carried_by is None:
+            of_table = [*self.cost_findings, *table.notes(batch=batch, nodes=nodes, context=context)]
             return [*found, *map(Note.note, of_table)]
         if self.model.note:
             found.append(Note.note(f"model {self.model.name}: {self.model.note}"))
         need = self.kernels.memory_bytes + batch * self.kernels.kv_bytes(context)
         # Measured steps ran somewhere: only on a GPU that was named is there something to fit into.
-        measured_elsewhere = isinstance(self.cost, TableStep) and self.names.hardware == DEFAULT_HARDWARE
+        measured_elsewhere = table is not None and self.names.hardware == DEFAULT_HARDWARE
         if need > self.hardware.memory_bytes and not measured_elsewhere:
             have, most = self.hardware.memory_bytes, self.kernels.largest_batch(context, self.hardware.memory_bytes)
             found.append(
@@ -134,8 +146,8 @@ class Inputs:
                     + (f"{most} requests fit" if most else "not one request fits")
                 )
             )
-        if isinstance(self.cost, TableStep):
-            of_table = [*self.cost_findings, *self.cost.notes(batch=batch, nodes=nodes, context=context)]
+        if table is not None:
+            of_table = [*self.cost_findings, *table.notes(batch=batch, nodes=nodes, context=context)]
             found += map(Note.note, of_table)
         elif self.price_error is not None:
             found += self._of_engine()
