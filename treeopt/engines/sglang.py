@@ -14,6 +14,8 @@ import json
 import shlex
 from typing import Final
 
+from treeopt.acceptance.rules import BLOCK as BLOCK_RULE
+from treeopt.acceptance.rules import INDEPENDENT_REJECTION, RECURSIVE_REJECTION
 from treeopt.draft_family import OFF, Chains, DynamicTree, DynamicTrees, as_dynamic_tree, chain_length
 from treeopt.draft_family import SGLANG as RULE
 from treeopt.engines.format import Bug, DrafterWord, Engine, Format, Setup, Written
@@ -46,6 +48,12 @@ from treeopt.errors import InputError
 _KEYED: Final = Release(0, 5, 13)  # keys of the adaptive file act
 _KEYED_OFF: Final = Release(0, 5, 14)  # and a length of 0 is allowed
 _TRIE_DEPTH: Final = 18  # SGLang's default
+_RULE_FLAGS: Final = {
+    RECURSIVE_REJECTION: "--speculative-use-rejection-sampling",
+    INDEPENDENT_REJECTION: "--speculative-use-rejection-sampling",
+    BLOCK_RULE: "--speculative-use-block-verification",  # and rejection sampling with it
+}
+_SWITCHES: Final = dict.fromkeys(_RULE_FLAGS, Release(0, 5, 23))
 _PROOF: Final = "the log's 'Decode batch' lines have 'accept len', /metrics has sglang:spec_accept_length"
 _REQUESTS: Final = "SGLang lowers max_running_requests to 48 unless you set it"
 
@@ -58,7 +66,13 @@ def _write_triple(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> W
         raise InputError("SGLang pretends acceptance of chains only", hint="leave --synthetic out, or export a chain")
     paged = "topk > 1 with a page size above 1 needs the attention backend flashinfer, fa3 or triton"
     notes = (_REQUESTS, paged) if triple.topk > 1 else (_REQUESTS,)
-    return _flags_only(setup, word, _tree_flags(triple), f"{_PROOF}: at most {triple.num_steps + 1}", notes)
+    if setup.rule in _RULE_FLAGS and triple.topk > 1:
+        notes = (
+            *notes,
+            f"the plan's ranks are under {setup.rule}, which SGLang has for chains alone: it may accept less",
+        )
+    flags = [*_tree_flags(triple), *(_rule_flags(setup) if triple.topk == 1 else [])]
+    return _flags_only(setup, word, flags, f"{_PROOF}: at most {triple.num_steps + 1}", notes)
 
 
 def _write_ngram(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
@@ -92,7 +106,7 @@ def _write_adaptive(schedule: DraftSchedule, setup: Setup, word: DrafterWord) ->
     config = {str(start): {"candidate_steps": [length]} for start, length in lengths.items()}
     captured = capture_sizes_for(list(lengths), setup.end_of(schedule))
     file_name = "sglang_adaptive.json"
-    flags = _tree_flags(DynamicTree(schedule.longest, 1, schedule.longest + 1))
+    flags = [*_tree_flags(DynamicTree(schedule.longest, 1, schedule.longest + 1)), *_rule_flags(setup)]
     adaptive = ["--speculative-adaptive", "--speculative-adaptive-config", setup.written_to(file_name)]
     old = setup.release is not None and setup.release < _KEYED_OFF
     graphs = ["--cuda-graph-bs" if old else "--cuda-graph-bs-decode", *map(str, captured)]
@@ -113,6 +127,11 @@ def _write_adaptive(schedule: DraftSchedule, setup: Setup, word: DrafterWord) ->
 
 def _tree_flags(tree: DynamicTree) -> list[str]:
     return [word for name, n in zip((STEPS, TOPK, NODES), tree, strict=True) for word in (f"--{name}", str(n))]
+
+
+def _rule_flags(setup: Setup) -> list[str]:
+    flag = _RULE_FLAGS.get(setup.rule or "") if setup.survival is None else None
+    return [flag] if flag else []
 
 
 def _flags_only(setup: Setup, word: DrafterWord, flags: list[str], proof: str, notes: tuple[str, ...]) -> Written:
@@ -145,6 +164,7 @@ def _adaptive(*, may_be_off: bool, since: Release, before: Release | None) -> Fo
         drafters=ADAPTIVE,
         since=since,
         before=before,
+        switches=_SWITCHES,
     )
 
 
@@ -190,6 +210,7 @@ SGLANG: Final = Engine(
             drafters=DRAFTERS,
             since=Release(0, 5, 0),
             pretends_since=Release(0, 5, 0),
+            switches=_SWITCHES,
         ),
         _adaptive(may_be_off=True, since=_KEYED_OFF, before=None),
         _adaptive(may_be_off=False, since=_KEYED, before=_KEYED_OFF),
