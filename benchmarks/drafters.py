@@ -24,7 +24,7 @@ from measured_data import data_folder
 from treeopt.acceptance.budget_law import DECAY, length_at
 from treeopt.acceptance.budget_tree import DDTREE, JETSPEC
 from treeopt.cost import BlockHeads, Eagle3, ModelStep, load_hardware, load_model, parse_drafter
-from treeopt.cost.served.published import PUBLISHED
+from treeopt.cost.served.published import PUBLISHED, EngineKey
 from treeopt.errors import InputError
 from treeopt.files.shipped import locate
 from treeopt.planner.search import search
@@ -115,7 +115,7 @@ def _v4_flash() -> ModelStep:
     assert drafter.head is not None
     target = replace(drafter.head.model, layers=43, window=None)
     times = load_hardware(locate("hardware", "b300").path).kernel_times()
-    engine = PUBLISHED["vllm", "eagle3"]
+    engine = PUBLISHED[EngineKey("vllm", "V1", "eagle3")].steps
     return ModelStep(model=target, times=times, drafter=drafter, tp=4, dtype="fp8", engine=engine)
 
 

@@ -2,308 +2,306 @@
 
 Writes docs/price-error.md. Each published run gives the step of a speculating engine in plain steps: its acceptance
 length over its speedup. The kernels' ratio plus four constants of the engine is judged on runs that the constants were
-not fitted to; what comes out stands in `treeopt/cost/served/published.py`. FOLDER holds `measured/*.csv`.
+not fitted to; what comes out stands in `treeopt/cost/served/published.py`. FOLDER is that of `measured_data.py`.
 """
 
 from __future__ import annotations
 
-import csv
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
+from typing import Final, NamedTuple
 
 import numpy as np
 from measured_data import data_folder
+from published_left_out import ELSEWHERE, left_out
+from published_runs import FILES, SOURCES, Run, complaint, kernels_ms, passes, runs
 from scipy.optimize import least_squares
 
-from treeopt.acceptance.dynamic_tree import dynamic_tree_widths
 from treeopt.arrays import FloatArray
-from treeopt.cost import (
-    EngineSteps,
-    Experts,
-    GroupedAttention,
-    ModelShape,
-    ModelStep,
-    load_hardware,
-    load_model,
-    parse_drafter,
-)
 from treeopt.cost.served.published import ERRORS, ConstantsFrom
-from treeopt.files.shipped import locate
 
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "price-error.md"
-FILES = tuple(
-    f"measured/{n}.csv"
-    for n in ("specbundle_sglang", "speedup_by_batch", "vllm_al_tpot_bs1", "vllm_step_ms_by_batch_k")
-)
-SOURCES = "published speedups (see docs/price-error.md for each source)"
-PRIOR = (
-    (0.5, 0.2),
-    (1.0, 1.0),
-    (0.2, 0.2),
-    (0.01, 0.01),
-)  # ms: mean and deviation of step, speculative step, pass, token
+DOCUMENT: Final = Path(__file__).resolve().parents[1] / "docs" / "price-error.md"
+# ms: mean and deviation of step, speculative step, pass, token
+PRIOR: Final = ((0.5, 0.2), (1.0, 1.0), (0.2, 0.2), (0.01, 0.01))
+MOST: Final = (2.0, 6.0, 2.0, 0.3)
+SCATTER: Final = 0.08  # of one source's runs about the best constants, as a logarithm
+FEWEST: Final = 3  # runs that constants are fitted to
+CLEAR: Final = (0.85, 1.2)  # a measured speedup outside is one that a verdict should be given of
+BASES: Final = (ConstantsFrom.ENGINE, ConstantsFrom.TYPICAL)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """One published run: what was served, its acceptance length, and its speedup over plain decoding."""
+class Judged(NamedTuple):
+    """One source's runs of one drafter, with constants that were fitted without them.
+
+    `priced` is the speculative step in plain steps, `off` the logarithm of the measured one over it.
+    """
 
     source: str
-    engine: str
-    hardware: str
-    model: str
-    drafter: str
-    tp: int
-    batch: int
-    depth: int
-    topk: int
-    nodes: int
-    context: int
-    length: float
-    speedup: float
-    question: str = "Llama-3.1-8B"
+    key: tuple[str, str, str]
+    basis: ConstantsFrom
+    constants: str
+    runs: tuple[Run, ...]
+    priced: FloatArray
 
     @property
-    def ratio(self) -> float:
-        """Measured: the speculative step in plain steps."""
-        return self.length / self.speedup
+    def engine(self) -> str:
+        """Whose runs they are."""
+        return self.key[0]
+
+    @property
+    def off(self) -> FloatArray:
+        """`[R]` logarithms of measured over priced ratio."""
+        return np.log([run.ratio for run in self.runs]) - np.log(self.priced)
+
+    def inside(self, interval: tuple[float, float]) -> FloatArray:
+        """`[R]` whether a run lies in an interval of `off`."""
+        return np.asarray((self.off >= interval[0]) & (self.off <= interval[1]), dtype=np.float64)
 
 
-# From the config.json of Qwen/Qwen3-235B-A22B and Qwen/Qwen3-Coder-480B-A35B-Instruct.
-SHAPES = {
-    "qwen3-235b": ModelShape(
-        name="qwen3-235b",
-        source="config.json",
-        hidden=4096,
-        layers=94,
-        vocab=151936,
-        intermediate=12288,
-        tied_embeddings=False,
-        attention=GroupedAttention(heads=64, kv_heads=4, head_dim=128),
-        experts=Experts(count=128, per_token=8, intermediate=1536, shared_intermediate=0, dense_layers=0),
-    ),
-    "qwen3-480b": ModelShape(
-        name="qwen3-480b",
-        source="config.json",
-        hidden=6144,
-        layers=62,
-        vocab=151936,
-        intermediate=8192,
-        tied_embeddings=False,
-        attention=GroupedAttention(heads=96, kv_heads=8, head_dim=128),
-        experts=Experts(count=160, per_token=8, intermediate=2560, shared_intermediate=0, dense_layers=0),
-    ),
-}
-# The tp of SpecBundle's runs is not stated: the fewest GPUs that hold the weights and meet its plain step.
-SPECBUNDLE = {
-    "Llama-3.1-8B-Instruct": ("llama-3.1-8b", 1),
-    "Llama-3.3-70B-Instruct": ("llama-3.3-70b", 4),
-    "Qwen3-30B-A3B-Instruct-2507": ("qwen3-30b-a3b", 4),
-    "Qwen3-Coder-30B-A3B-Instruct": ("qwen3-30b-a3b", 4),
-    "Qwen3-235B-A22B-Instruct-2507": ("qwen3-235b", 8),
-    "Qwen3-Coder-480B-A35B-Instruct": ("qwen3-480b", 8),
-}
-# Llama-3.1-8B on MT-bench in vLLM, K = 2 and 3: the EAGLE-3 paper gives speedups without lengths.
-LENGTHS = {("EAGLE", 2): 2.10, ("EAGLE", 3): 2.29, ("EAGLE-3", 2): 2.36, ("EAGLE-3", 3): 2.79}
-SURVIVAL = (0.68, 0.39, 0.20, 0.10, 0.06, 0.03, 0.02)  # EAGLE on Llama-3.1-8B, the same fork as its step times
+class Kernels(NamedTuple):
+    """Of each run, `[R]`: plain and speculative step by their kernels in ms, passes, batch size, B x N, ratio."""
+
+    plain: FloatArray
+    served: FloatArray
+    passes: FloatArray
+    batch: FloatArray
+    tokens: FloatArray
+    measured: FloatArray
+
+    @classmethod
+    def of(cls, found: Sequence[Run]) -> Kernels:
+        """Those of some runs."""
+        rows = [(*kernels_ms(r), passes(r), r.batch, r.batch * r.nodes, r.ratio) for r in found]
+        return cls(*np.array(rows, dtype=np.float64).T)
+
+    def ratios(self, constants: FloatArray) -> FloatArray:
+        """`[R]` speculative steps in plain steps, with ms per step, speculative step, draft pass and token."""
+        step, speculative, each_pass, token = constants
+        served = self.served + step + speculative + each_pass * self.passes + token * self.tokens
+        return np.asarray(served / (self.plain + step + token * self.batch))
 
 
-def rows_of(folder: Path, name: str) -> Iterator[dict[str, str]]:
-    """The rows of one table."""
-    with (folder / "measured" / f"{name}.csv").open() as file:
-        yield from csv.DictReader(file)
-
-
-def runs(folder: Path) -> list[Run]:
-    """Every run whose GPU and model can be priced."""
-    return [*_specbundle(folder), *_paper(folder), *_issue(folder), *_fork(folder)]
-
-
-def _specbundle(folder: Path) -> Iterator[Run]:
-    for row in rows_of(folder, "specbundle_sglang"):
-        model, tp = SPECBUNDLE.get(row["target"], ("", 0))
-        if model and row["step_cost_ratio"]:
-            yield Run(
-                source="SpecBundle",
-                engine="sglang",
-                hardware="h200-sxm-sglang-0.5.14",
-                model=model,
-                drafter="eagle3",
-                tp=tp,
-                batch=int(row["batch"]),
-                depth=int(row["num_steps"]),
-                topk=int(row["topk"]),
-                nodes=int(row["num_draft_tokens"]),
-                context=600,
-                length=float(row["accept_len"]),
-                speedup=float(row["speedup"]),
-                question=f"{row['target']}, {row['dataset']}, {row['draft_model']}",
-            )
-
-
-def _paper(folder: Path) -> Iterator[Run]:
-    for row in rows_of(folder, "speedup_by_batch"):
-        if row["source"].startswith("EAGLE-3 paper") and row["metric"] == "throughput_speedup":
-            sglang = "Table 3" in row["source"]
-            yield Run(
-                source=f"EAGLE-3 paper, {'SGLang 0.4.4' if sglang else 'vLLM, RTX 3090'}",
-                engine="sglang" if sglang else "vllm",
-                hardware="h100-sxm-sglang-0.5.14" if sglang else "rtx-3090",
-                model="llama-3.1-8b",
-                drafter="eagle" if row["method"] == "EAGLE" else "eagle3",
-                tp=1,
-                batch=int(row["batch"]),
-                depth=3 if sglang else 2,
-                topk=1,
-                nodes=4 if sglang else 3,
-                context=400,
-                length=LENGTHS[row["method"], 3 if sglang else 2],
-                speedup=float(row["value"]),
-            )
-
-
-def _issue(folder: Path) -> Iterator[Run]:
-    for row in rows_of(folder, "vllm_al_tpot_bs1"):
-        yield Run(
-            source="vLLM issue 20780",
-            engine="vllm",
-            hardware="h100-sxm-vllm-0.24",
-            model="llama-3.1-8b",
-            drafter="eagle" if row["method"] == "EAGLE-1" else "eagle3",
-            tp=1,
-            batch=1,
-            depth=int(row["k"]),
-            topk=1,
-            nodes=int(row["k"]) + 1,
-            context=300,
-            length=float(row["accept_len"]),
-            speedup=float(row["speedup"]),
-        )
-
-
-def _fork(folder: Path) -> Iterator[Run]:
-    ms = {(int(r["batch"]), int(r["k"])): float(r["step_ms"]) for r in rows_of(folder, "vllm_step_ms_by_batch_k")}
-    for (batch, k), step in ms.items():
-        if k and batch != 4 and (batch, k) != (64, 7):  # batch 4 repeats batch 1; 512 tokens fell out of the graphs
-            length = 1 + sum(SURVIVAL[:k])
-            yield Run(
-                source="vLLM PR 32374's fork",
-                engine="vllm",
-                hardware="h100-sxm-vllm-0.24",
-                model="llama-3.1-8b",
-                drafter="eagle",
-                tp=1,
-                batch=batch,
-                depth=k,
-                topk=1,
-                nodes=k + 1,
-                context=300,
-                length=length,
-                speedup=length * ms[batch, 0] / step,
-            )
-
-
-@lru_cache
-def step_of(hardware: str, model: str, drafter: str, tp: int) -> ModelStep:
-    """The kernels alone: what the engine adds is what is judged."""
-    shape = SHAPES.get(model) or load_model(locate("models", model).path)
-    gpu = load_hardware(locate("hardware", hardware).path)
-    head = parse_drafter(drafter, load_model=lambda name: load_model(locate("models", name).path))
-    return ModelStep(model=shape, times=gpu.kernel_times(), drafter=head, tp=tp, engine=EngineSteps())
-
-
-def kernels_ms(run: Run) -> tuple[float, float]:
-    """Plain and speculative step by their kernels, in ms."""
-    step = step_of(run.hardware, run.model, run.drafter, run.tp)
-    widths = dynamic_tree_widths(run.depth, run.topk, levels=run.depth)
-    plain = step.step_time_s(run.batch, 1, 0, np.zeros(1, dtype=np.int64), run.context)
-    return 1e3 * float(plain), 1e3 * float(step.step_time_s(run.batch, run.nodes, run.depth, widths, run.context))
-
-
-def ratio(constants: FloatArray, run: Run) -> float:
-    """The speculative step in plain steps, with constants in ms per step, speculative step, draft pass and token."""
-    step, speculative, each_pass, token = constants
-    plain, served = kernels_ms(run)
-    added = step + speculative + each_pass * run.depth + token * run.batch * run.nodes
-    return (served + added) / (plain + step + token * run.batch)
+def ratios(constants: FloatArray, found: Sequence[Run]) -> FloatArray:
+    """`[R]` the priced speculative steps of runs, in plain steps."""
+    return Kernels.of(found).ratios(constants)
 
 
 def fitted(found: Sequence[Run]) -> FloatArray:
-    """The four constants, every source with the same weight, held near what a server can be."""
-    each = Counter(run.source for run in found)
-    weights = np.array([1 / math.sqrt(each[run.source]) / 0.08 for run in found])
+    """The four constants, every source and in it every target with the same weight, held near what a server can be."""
+    rows = Counter((run.source, run.model) for run in found)
+    targets = Counter(source for source, _ in rows)
+    weights = np.array([1 / SCATTER / math.sqrt(rows[r.source, r.model] * targets[r.source]) for r in found])
+    kernels = Kernels.of(found)
+    means, deviations = np.array(PRIOR).T
 
     def errors(constants: FloatArray) -> FloatArray:
-        of_runs = np.array([math.log(ratio(constants, run) / run.ratio) for run in found])
-        prior = np.array([(c - mean) / deviation for c, (mean, deviation) in zip(constants, PRIOR, strict=True)])
-        return np.concatenate([weights * of_runs, prior])
+        of_runs = weights * np.log(kernels.ratios(constants) / kernels.measured)
+        return np.concatenate([of_runs, (constants - means) / deviations])
 
-    start = np.array([mean for mean, _ in PRIOR])
-    solved = least_squares(errors, start, bounds=(0.0, [2.0, 6.0, 2.0, 0.3]), loss="soft_l1")
-    return np.asarray(solved.x)
+    return np.asarray(least_squares(errors, means, bounds=(0.0, MOST), loss="soft_l1").x)
 
 
-def left_out(found: Sequence[Run]) -> Iterator[tuple[str, ConstantsFrom, Sequence[Run], FloatArray]]:
-    """Each source and drafter with the constants that a run of it unseen would be priced with."""
-    for source, engine, drafter in sorted({(r.source, r.engine, r.drafter) for r in found}):
-        judged = [r for r in found if (r.source, r.drafter) == (source, drafter)]
-        others = [r for r in found if r.source != source]
-        alike = [r for r in others if (r.engine, r.drafter) == (engine, drafter)]
-        basis = ConstantsFrom.ENGINE if alike else ConstantsFrom.TYPICAL
-        yield f"{source}, {drafter}", basis, judged, fitted(alike or others)
-        if alike:
-            yield f"{source}, {drafter}", ConstantsFrom.TYPICAL, judged, fitted(others)
+def judged(found: Sequence[Run]) -> Iterator[Judged]:
+    """Each source and drafter with the constants that a run of it unseen would be priced with.
+
+    `engine`: those of the other sources of the key, or, where there are none, of the source's other targets; left
+    out where neither leaves `FEWEST` runs. `typical`: those of all other sources and keys.
+    """
+    for source, key in sorted({(run.source, run.key) for run in found}):
+        own = [run for run in found if (run.source, run.key) == (source, key)]
+        of_key = [run for run in found if run.key == key]
+        others = [run for run in of_key if run.source != source]
+        if key[1] and len(others) >= FEWEST:
+            constants = fitted(others)
+            yield _judged(ConstantsFrom.ENGINE, own, ratios(constants, own), _ms(constants))
+        elif key[1] and not others and len({run.model for run in own}) > 1:
+            parts = [[run for run in own if run.model == target] for target in dict.fromkeys(run.model for run in own)]
+            priced = [ratios(fitted([run for run in own if run not in part]), part) for part in parts]
+            ordered = [run for part in parts for run in part]
+            yield _judged(ConstantsFrom.ENGINE, ordered, np.concatenate(priced), "of its other targets")
+        constants = fitted([run for run in found if run.source != source and run.key != key])
+        yield _judged(ConstantsFrom.TYPICAL, own, ratios(constants, own), _ms(constants))
+
+
+def _judged(basis: ConstantsFrom, own: Sequence[Run], priced: FloatArray, constants: str) -> Judged:
+    return Judged(own[0].source, own[0].key, basis, constants, tuple(own), priced)
+
+
+def as_answered(every: Sequence[Judged]) -> list[Judged]:
+    """Each source and drafter once, as a search would price it: by its engine's constants where there are some."""
+    has = {(row.source, row.key) for row in every if row.basis is ConstantsFrom.ENGINE}
+    return [row for row in every if row.basis is ConstantsFrom.ENGINE or (row.source, row.key) not in has]
+
+
+def interval(every: Sequence[Judged], basis: ConstantsFrom) -> tuple[float, float]:
+    """The shortest that leaves at most a tenth of each engine's runs on either side.
+
+    Every source of an engine has the same weight, and in it every drafter.
+    """
+    rows = [row for row in every if row.basis is basis and row.engine]
+    ends = []
+    for engine in sorted({row.engine for row in rows}):
+        own = [row for row in rows if row.engine == engine]
+        drafters = Counter(row.source for row in own)
+        off = np.concatenate([row.off for row in own])
+        weights = np.concatenate([np.full(len(r.off), 1 / len(r.off) / drafters[r.source]) for r in own])
+        ends.append(np.quantile(off, [0.1, 0.9], weights=weights, method="inverted_cdf"))
+    return float(min(low for low, _ in ends)), float(max(high for _, high in ends))
+
+
+def coverage(rows: Sequence[Judged], intervals: dict[ConstantsFrom, tuple[float, float]]) -> float:
+    """Share of runs inside, every source with the same weight, and in it every drafter."""
+    by_source: dict[str, list[float]] = {}
+    for row in rows:
+        by_source.setdefault(row.source, []).append(float(row.inside(intervals[row.basis]).mean()))
+    return float(np.mean([np.mean(shares) for shares in by_source.values()]))
+
+
+def unseen(every: Sequence[Judged]) -> float:
+    """Coverage where the interval, too, is taken without the judged source."""
+    shares = []
+    for source in dict.fromkeys(row.source for row in every):
+        others = [row for row in every if row.source != source]
+        intervals = {basis: interval(others, basis) for basis in BASES}
+        shares.append(coverage([row for row in as_answered(every) if row.source == source], intervals))
+    return float(np.mean(shares))
+
+
+class Verdicts(NamedTuple):
+    """Of `clear` runs, how many have a verdict and how many of these are right."""
+
+    clear: int
+    given: int
+    right: int
+
+
+def verdicts(rows: Sequence[Judged]) -> Verdicts:
+    """A verdict is given where the whole interval of the speedup is above or below 1."""
+    clear = given = right = 0
+    for row in rows:
+        low, high = ERRORS[row.basis].ratio
+        for run, priced in zip(row.runs, row.priced, strict=True):
+            gain = run.length / float(priced)
+            if CLEAR[0] <= run.speedup <= CLEAR[1]:
+                continue
+            pays, loses = gain * math.exp(-high) > 1, gain * math.exp(-low) < 1
+            clear, given = clear + 1, given + (pays or loses)
+            right += (pays and run.speedup > 1) or (loses and run.speedup < 1)
+    return Verdicts(clear, given, right)
 
 
 def main() -> None:
     """Write the document."""
-    found = runs(data_folder(SOURCES, *FILES))
-    lines, covered = [], {basis: [] for basis in ConstantsFrom}
-    for name, basis, judged, constants in left_out(found):
-        off = np.array([math.log(run.ratio / ratio(constants, run)) for run in judged])
-        low, high = ERRORS[basis].ratio
-        inside = float(np.mean((off >= low) & (off <= high)))
-        covered[basis].append(inside)
-        q10, q90 = np.quantile(off, [0.1, 0.9])
-        lines.append(
-            f"| {name} | {len(judged)} | {basis} | {_ms(constants)} | "
-            f"{off.mean():+.2f} | {q10:+.2f} to {q90:+.2f} | {inside:.0%} |"
-        )
-    told = "\n".join(
-        f"- {basis}: {np.mean(covered[basis]):.0%} of runs, each source with the same weight, lie inside the interval "
-        f"[{ERRORS[basis].ratio[0]:+.2f}, {ERRORS[basis].ratio[1]:+.2f}], "
-        f"{math.exp(-ERRORS[basis].ratio[0]) - math.exp(-ERRORS[basis].ratio[1]):.0%} of the speedup wide"
-        for basis in (ConstantsFrom.ENGINE, ConstantsFrom.TYPICAL)
-    )
-    DOCUMENT.write_text(HEAD + "\n".join(lines) + "\n\n" + told + "\n" + TAIL.format(typical=_ms(fitted(found))))
+    folder = data_folder(SOURCES, *FILES)
+    found = runs(folder)
+    every = list(judged(found))
+    shipped = {basis: ERRORS[basis].ratio for basis in BASES}
+    told = [
+        *map(_interval_line, BASES, (interval(every, basis) for basis in BASES)),
+        *(f"- {line}" for line in _coverage_lines(every, shipped)),
+    ]
+    document = HEAD + "\n".join(_row(row, shipped[row.basis]) for row in every) + "\n\n" + "\n".join(told)
+    document += VERDICTS + "\n".join(_verdict_lines(as_answered(every)))
+    document += CONSTANTS.format(typical=_ms(fitted(found))) + "\n".join(_constants(found, as_answered(every)))
+    document += ELSEWHERE.format(complaint=_complaint(folder, found)) + "\n".join(left_out(folder)) + "\n"
+    DOCUMENT.write_text(document)
     print(f"wrote {DOCUMENT}")
+
+
+def _row(row: Judged, ends: tuple[float, float]) -> str:
+    q10, q90 = np.quantile(row.off, [0.1, 0.9])
+    return (
+        f"| {row.source}, {row.key[2]} | {len(row.runs)} | {row.basis} | {row.constants} | "
+        f"{row.off.mean():+.2f} | {q10:+.2f} to {q90:+.2f} | {row.inside(ends).mean():.0%} |"
+    )
+
+
+def _interval_line(basis: ConstantsFrom, ends: tuple[float, float]) -> str:
+    low, high = ERRORS[basis].ratio
+    width = math.exp(-low) - math.exp(-high)
+    return (
+        f"- {basis}: the interval is [{low:+.3f}, {high:+.3f}], {width:.0%} of the speedup wide (these rows give "
+        f"[{ends[0]:+.3f}, {ends[1]:+.3f}])"
+    )
+
+
+def _coverage_lines(every: Sequence[Judged], shipped: dict[ConstantsFrom, tuple[float, float]]) -> Iterator[str]:
+    rows = as_answered(every)
+    parts = {"all": rows, "SGLang": [r for r in rows if r.engine == "sglang"]}
+    parts["vLLM"] = [r for r in rows if r.engine == "vllm"]
+    shares = ", ".join(f"{name} {coverage(own, shipped):.0%}" for name, own in parts.items())
+    yield f"inside, every source with the same weight: {shares}"
+    yield f"the same with intervals that were taken without the judged source, too: {unseen(every):.0%}"
+
+
+def _verdict_lines(rows: Sequence[Judged]) -> Iterator[str]:
+    for source in (*dict.fromkeys(row.source for row in rows), "all"):
+        found = verdicts([row for row in rows if source in (row.source, "all")])
+        if found.clear:
+            right = f"{found.right} ({found.right / found.given:.0%})" if found.given else "-"
+            yield f"| {source} | {found.clear} | {found.given} ({found.given / found.clear:.0%}) | {right} |"
+
+
+def _constants(found: Sequence[Run], rows: Sequence[Judged]) -> Iterator[str]:
+    for key in sorted({run.key for run in found if run.key[1]}):
+        own = [run for run in found if run.key == key]
+        sources = ", ".join(dict.fromkeys(run.source for run in own))
+        off = np.abs(np.expm1(np.concatenate([row.off for row in rows if row.key == key])))
+        errors = f"{np.median(off):.1%} | {np.quantile(off, 0.9):.1%}"
+        yield f"| {' '.join(key)} | {sources} | {len(own)} | {_ms(fitted(own))} | {errors} |"
+
+
+def _complaint(folder: Path, found: Sequence[Run]) -> str:
+    slow = list(complaint(folder))
+    off = np.log([run.ratio for run in slow]) - np.log(ratios(fitted([r for r in found if r.key == slow[0].key]), slow))
+    low, high = ERRORS[ConstantsFrom.ENGINE].ratio
+    inside = int(np.sum((off >= low) & (off <= high)))
+    return (
+        f"{off.min():+.2f} to {off.max():+.2f} of what they are priced at, {inside} of {len(slow)} inside the interval"
+    )
 
 
 def _ms(constants: FloatArray) -> str:
     return ", ".join(f"{c:.3f}" for c in constants)
 
 
-HEAD = """# How far a promised speedup may be off
+HEAD: Final = """# How far a promised speedup may be off
 
 Kernels are priced within 4 to 6 % ([cost-fits.md](cost-fits.md)); a served speculative step takes longer than its
-kernels, by an amount that depends on the engine and the drafter. `python benchmarks/published_speedups.py FOLDER`
-judges that on runs that others published: the constants (ms per step, per speculative step, per draft pass, per
-verified token) are fitted to the other sources of the same engine and drafter (`engine`), or to all other sources
-(`typical`), and the logarithm of measured over priced ratio (speculative step in plain steps) is told for the
-source left out.
+kernels, by an amount that depends on the engine, its generation and the drafter. `python
+benchmarks/published_speedups.py FOLDER` judges that on runs that others published: four constants (ms per step, per
+speculative step, per draft pass, per verified token) are fitted to the other sources of the same engine, generation
+and drafter, or, where there are none, to the source's other targets (`engine`); and to all other sources and drafters
+(`typical`), what is taken where an engine and drafter have fewer than three published runs or none of another source
+or target. The logarithm of measured over priced ratio (speculative step in plain steps) is told for what was left out.
 
 | source left out | runs | constants from | ms | mean | 10 to 90 % | inside the interval |
 | --- | ---: | --- | --- | ---: | --- | ---: |
 """
-TAIL = """
-All sources together give {typical} ms, what is taken where nothing of the engine and drafter is published. The
-EAGLE-3 paper's engines are of early 2025 and slower than today's; its acceptance lengths are taken from another run
-of the same pair. SpecBundle does not state its tp. Sources whose GPU or model cannot be priced yet (hybrid
-attention, MLA with EAGLE-3 heads of Kimi-K2, AMD, Apple) are not among these.
+VERDICTS: Final = f"""
+
+Each interval is the shortest that leaves at most a tenth of each engine's runs (left out as above, every source with
+the same weight) on either side. It is what `search` prints around a speedup, beside the error of the acceptance.
+
+## Is a verdict given, and is it right?
+
+"Pays" and "does not pay" are said where the whole interval lies on one side of 1. Runs whose measured speedup is below
+{CLEAR[0]} or above {CLEAR[1]}, each with the constants and interval of an unseen run:
+
+| source | clear runs | verdict given | right |
+| --- | ---: | ---: | ---: |
+"""
+CONSTANTS: Final = """
+
+## The constants
+
+All sources together give {typical} ms, what is taken where nothing of the engine and drafter is
+published. Of each engine, generation and drafter, with the error of its runs when left out as above:
+
+| engine | sources | runs | ms | median error | p90 |
+| --- | --- | ---: | --- | ---: | ---: |
 """
 
 

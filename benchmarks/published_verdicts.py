@@ -16,8 +16,9 @@ from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 import numpy as np
+import published_speedups as priced
 from measured_data import data_folder
-from published_speedups import FILES, SOURCES, Run, fitted, ratio, rows_of, runs
+from published_runs import FILES, SOURCES, Run, rows_of, runs
 
 from treeopt.arrays import FloatArray
 from treeopt.cost.fit.engine_profile import Served, fit_served
@@ -148,22 +149,18 @@ def seconds(step: StepCost, batch: int, k: int, context: int) -> float:
     return float(step.step_time_s(batch, k + 1, k, widths, context))
 
 
-def of_kernels(found: Sequence[Run], source: str) -> Iterator[Judged]:
-    """Runs at one batch size: the best of all measured drafts, then each run or nothing, with others' constants."""
-    own = [run for run in found if run.source == source]
-    for drafter in dict.fromkeys(run.drafter for run in own):
-        others = [run for run in found if run.source != source]
-        alike = [run for run in others if (run.engine, run.drafter) == (own[0].engine, drafter)]
-        constants = fitted(alike or others)
-        mine = [run for run in own if run.drafter == drafter]
-        for question in dict.fromkeys(run.question for run in mine):
-            asked = [run for run in mine if run.question == question]
-            priced = {NONE: 1.0} | {shape(run): run.length / ratio(constants, run) for run in asked}
+def of_kernels(rows: Sequence[priced.Judged], source: str) -> Iterator[Judged]:
+    """Runs at one batch size: the best of all measured drafts, then each run or nothing, priced as if unseen."""
+    for row in (row for row in rows if row.source == source):
+        gains = {run: run.length / steps for run, steps in zip(row.runs, row.priced, strict=True)}
+        for question in dict.fromkeys(run.question for run in row.runs):
+            asked = [run for run in row.runs if run.question == question]
+            promised = {NONE: 1.0} | {shape(run): float(gains[run]) for run in asked}
             measured = {NONE: 1.0} | {shape(run): run.speedup for run in asked}
             where = f"{question}, batch {asked[0].batch}"
-            yield judged(source, where, priced, measured)
-            for own_shape in list(priced)[1:]:
-                alone = ({NONE: 1.0, own_shape: rates[own_shape]} for rates in (priced, measured))
+            yield judged(source, where, promised, measured)
+            for own_shape in list(promised)[1:]:
+                alone = ({NONE: 1.0, own_shape: rates[own_shape]} for rates in (promised, measured))
                 yield judged(f"{source}, each run or nothing", where, *alone)
 
 
@@ -182,12 +179,13 @@ def main() -> None:
     """Write the document."""
     folder = data_folder(SOURCES, *FILES, ACCEPTED, BLOG)
     every = runs(folder)
+    of_others = priced.as_answered(list(priced.judged(every)))
     found = [
         *of_steps(folder),
         *of_paper(every),
         *of_blog(folder),
-        *of_kernels(every, "SpecBundle"),
-        *of_kernels(every, "vLLM issue 20780"),
+        *of_kernels(of_others, "SpecBundle"),
+        *of_kernels(of_others, "vLLM issue 20780"),
     ]
     wrong = [row for row in found if row.loss > RIGHT]
     lines = [f"| {r.source} | {r.question} | {r.answer} | {r.best} | {r.loss:.1%} |" for r in wrong]
@@ -202,8 +200,8 @@ drafting K tokens, a tree, or nothing. Right is an answer that loses at most 3 %
 one. The batch sweeps are answered from every second batch size, the others judged, then the other way round: the fork's
 step times and the paper's speedups by kernels and fitted constants, the blog's tokens/s as a table (`--cost`; the
 smallest and largest batch size stay in it). SpecBundle and vLLM issue 20780 are answered by kernels, each row's own
-acceptance and the constants of other sources: once among all drafts that were measured with one drafter on one data
-set, and once for each run by itself.
+acceptance and constants that had not seen them ([price-error.md](price-error.md)): once among all drafts that were
+measured with one drafter on one data set, and once for each run by itself.
 
 | source | questions | the best one itself | right | mean loss | worst |
 | --- | ---: | ---: | ---: | ---: | ---: |

@@ -131,8 +131,7 @@ class Judge:
         self.replay = cache(lambda tree: replay_accepted(self.trace, accepted_on(self.trace, tree)))
         self.from_first = cache(lambda tree: from_first(self.trace, tree))
 
-    def outcome(self, seen: Recorded, chain: int, added: int, here: BoolArray) -> Outcome:
-        evidence = seen.of(here)
+    def outcome(self, evidence: ChainRanks, chain: int, added: int, here: BoolArray) -> Outcome:
         tree = widened(evidence, chain, added)
         value = expected_tokens(path_probabilities(evidence.model(), tree))
         printed = estimate(value, counted_interval(evidence, tree))
@@ -146,18 +145,19 @@ class Judge:
             full=known(*(tokens_interval(ours) or (None, None))),
         )
 
-    def splits(self, chain: int, added: int) -> list[tuple[Outcome, Outcome]]:
-        seen, found = self.seen(chain), []
+    def splits(self, chain: int) -> list[list[tuple[Outcome, Outcome]]]:
+        """For every number of added nodes the outcomes of all splits in both directions."""
+        seen = recorded(self.trace, chain)
+        found: list[list[tuple[Outcome, Outcome]]] = [[] for _ in ADDED]
         for seed in range(SPLITS):
             here = np.zeros(self.trace.documents, dtype=np.bool_)
             order = np.random.default_rng(seed).permutation(self.trace.documents)
             here[order[: self.trace.documents // 2]] = True
-            found.append((self.outcome(seen, chain, added, here), self.outcome(seen, chain, added, ~here)))
+            ours, theirs = seen.of(here), seen.of(~here)
+            for cells, added in zip(found, ADDED, strict=True):
+                pair = self.outcome(ours, chain, added, here), self.outcome(theirs, chain, added, ~here)
+                cells.append(pair)
         return found
-
-    @cache  # noqa: B019
-    def seen(self, chain: int) -> Recorded:
-        return recorded(self.trace, chain)
 
 
 def known(low: float | None, high: float | None) -> Interval:
@@ -193,8 +193,7 @@ def main() -> None:
     for path in paths:
         judge = Judge(path)
         for chain in CHAINS:
-            cells = [judge.splits(chain, added) for added in ADDED]
-            print(row(path.stem.removeprefix("smollm2_"), chain, cells), flush=True)
+            print(row(path.stem.removeprefix("smollm2_"), chain, judge.splits(chain)), flush=True)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ TreeoptError            caught once, at the command line: `error:` + `hint:`, ex
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 _LISTED = 40  # names that a hint lists one by one
@@ -36,6 +35,8 @@ class UnknownNameError(InputError):
     """A name that nothing is known by; the hint offers the nearest and lists the rest, where a person can read them."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, or_else: str = "") -> None:
+        import difflib  # only who wrote a wrong name waits for it
+
         names = sorted(known)
         near = difflib.get_close_matches(name.lower(), names, n=5, cutoff=0.5)
         guess = f"did you mean {near[0]}? " if near else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,15 @@ def test_a_model_without_a_price_is_answered_by_a_table() -> None:
     assert ks(plan) == [4]
     assert plan.sources.model.name == "mamba"
     assert any("the model has no price" in note.text for note in plan.notes)
+
+
+def test_measured_steps_need_not_fit_a_gpu_that_nobody_named() -> None:
+    model = str(FAULTS / "configs" / "qwen3-next-80b.json")
+    plan = by_table("mlxcel_tok_s.csv", 1, model=model)
+    assert ks(plan) == [4]
+    assert not any("GB per GPU" in note.text for note in plan.notes)
+    named = by_table("mlxcel_tok_s.csv", 1, model=model, hardware="l4")
+    assert any("GB per GPU, l4 has" in note.text for note in named.notes)
 
 
 def test_a_fit_keeps_whether_the_measured_drafts_pay(tmp_path: Path) -> None:
@@ -170,6 +180,28 @@ def test_mxfp4_experts_pay_as_published() -> None:
     assert set(ks(plan)) <= {2, 3, 4}  # published: 2 to 3; 4 only where it is within 3 % of those
     assert all(b.num_speculative_tokens in (2, 3) or -0.03 < b.loss_of(b.best_chain) < 0 for b in plan.buckets)
     assert all(bucket.break_even_length > 1.1 for bucket in plan.buckets)
+
+
+def test_a_folder_is_a_model(tmp_path: Path) -> None:
+    folder = tmp_path / "gemma"
+    folder.mkdir()
+    (folder / "config.json").write_bytes((FAULTS / "configs" / "gemma-3-27b-it.json").read_bytes())
+    inputs = {"hardware": "h200-sxm-vllm-0.24", "ranks": str(FAULTS / "gptoss_pos.yaml")}
+    plan = search(8, model=str(folder), **inputs)  # type: ignore[arg-type]
+    file = search(8, model=str(FAULTS / "configs" / "gemma-3-27b-it.json"), **inputs)  # type: ignore[arg-type]
+    assert plan.sources.model.name == "gemma"
+    assert plan.buckets[0].tokens_per_s == file.buckets[0].tokens_per_s
+
+
+def test_a_cache_of_8_bits_is_half_as_much_to_read_and_to_hold() -> None:
+    """At 30,000 tokens of 8 requests the cache is most of a step's bytes: 2 x 32 x 8 x 128 x 2 B x 240,000 = 31 GB."""
+    wide = step_of("h200-sxm-vllm-0.24", "llama-3.1-8b", Ngram())
+    narrow = replace(wide, kv_dtype="fp8")
+    assert wide.kv_bytes(30_000) == pytest.approx(2 * 32 * 8 * 128 * 2 * 30_000, rel=0.01)
+    assert narrow.kv_bytes(30_000) == pytest.approx(wide.kv_bytes(30_000) / 2)
+    saved = plain_ms(wide, 8, 30_000) - plain_ms(narrow, 8, 30_000)
+    least = 1e3 * 8 * wide.kv_bytes(30_000) / 2 / 4.8e12  # to read what is saved, by the data sheet
+    assert 0.5 * least < saved < 1.6 * least  # converting takes some of it
 
 
 def test_a_model_that_does_not_fit_is_an_error_to_see_first() -> None:

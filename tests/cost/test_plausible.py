@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -18,6 +20,8 @@ HARDWARE = shipped_names("hardware")
 MODELS = shipped_names("models")
 FORMATS = [None, *Dtype, "fp8_tensor", "bf16/mxfp4"]
 NODES = 64
+# So many random questions, one profile, model, format and size each; TREEOPT_TEST_QUESTIONS=5000 asks more.
+QUESTIONS = int(os.environ.get("TREEOPT_TEST_QUESTIONS", "500"))
 
 
 @cache
@@ -58,6 +62,27 @@ def test_no_step_gets_cheaper_with_more_tokens(
     found = step.step_time_s(batch, nodes, nodes - 1, widths, context)
     assert np.isfinite(found).all()
     assert (np.diff(found) >= -1e-12 * found[1:]).all()
+
+
+def test_a_step_of_n_tokens_takes_at_least_a_plain_one_in_random_questions() -> None:
+    """Each priced anew, as a search prices it, constants and captured sizes of the engine among it: never a clamp."""
+    rng = np.random.default_rng(0)
+    asked = 0
+    while asked < QUESTIONS:
+        hardware, model, dtype = (rng.choice(np.array(names, object)) for names in (HARDWARE, MODELS, FORMATS))
+        step = step_of(hardware, model, dtype, int(rng.choice((1, 2, 4, 8))), rng.choice((None, "fp8")))
+        if step is None:
+            continue
+        engine = load_hardware(locate("hardware", hardware).path).engine() if rng.random() < 0.5 else step.engine
+        batch, nodes = int(rng.geometric(0.02)), int(rng.integers(2, NODES + 1))
+        context, depth = int(rng.integers(0, 30_000)), int(rng.integers(1, nodes))
+        served = replace(step, engine=engine)
+        plain, drafted = (
+            float(served.step_time_s(batch, n, d, np.ones(max(d, 1), np.int64) * (d > 0), context))
+            for n, d in ((1, 0), (nodes, depth))
+        )
+        assert 0.0 < plain <= drafted * (1 + 1e-12), (hardware, model, dtype, served.tp, batch, nodes, context)
+        asked += 1
 
 
 @pytest.mark.parametrize("name", [name for name in HARDWARE if "vllm-0.24" in name and name.startswith("h")])

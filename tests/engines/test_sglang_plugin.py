@@ -128,3 +128,10 @@ def test_another_drafting_loop_is_refused() -> None:
     torch = pytest.importorskip("torch")
     with pytest.raises(InputError, match="lists 3 candidates"):
         PluggedTrees.of(PLAN).organize(print, [0] * 3, [torch.zeros(2, 1)] * 3, [], 9)
+
+
+def test_recording_is_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.delenv(PLAN_VARIABLE, raising=False)
+    monkeypatch.setenv("TREEOPT_RECORD", "ranks")
+    register()
+    assert "records nothing in SGLang" in caplog.text

@@ -87,7 +87,7 @@ WRITINGS: Final = (
     ),
     Writing(f"{PROFILE} --rows timed.jsonl", ("out.yaml",), needs="torch", setting="timed"),
     Writing(
-        "measure URL --concurrency 1 --tokens 64 --budget-s 2 --out out.csv --ranks-out out.yaml",
+        "measure URL --concurrency 1 --tokens 64 --budget-s 5 --out out.csv --ranks-out out.yaml",
         ("out.csv", "out.yaml"),
         needs="httpx",
         setting="measure",
@@ -156,9 +156,9 @@ def run(writing: Writing, folder: Path, *, die_at: int | None = None) -> int:
     if process == 0:
         code = 1
         try:
-            nothing = os.open(os.devnull, os.O_RDWR)
+            said = os.open(folder.parent / "said.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             for stream in (1, 2):
-                os.dup2(nothing, stream)
+                os.dup2(said, stream)
             code = _called(writing, folder, die_at)
         finally:
             os._exit(code)
@@ -196,8 +196,10 @@ def kills(writing: Writing, folder: Path) -> int:
     """
     place = laid_out(writing, folder / "new")
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
-        # Here, so that the processes have from this one what it imports.
+        # Here first, so that the processes have from this one what it imports.
         assert _called(writing, place) == 0, (writing, said.getvalue())
+    place = laid_out(writing, folder / "new")
+    assert run(writing, place) == 0, writing
     new = {name: (place / name).read_bytes() for name in writing.outputs}
     there = _there(writing, place)
     count = 0
@@ -209,7 +211,7 @@ def kills(writing: Writing, folder: Path) -> int:
             code = run(writing, place, die_at=number)
             if code == 0:
                 break
-            assert code == -signal.SIGKILL, (writing, number, code)
+            assert code == -signal.SIGKILL, (writing, number, code, (folder / "said.txt").read_text())
             count += 1
             _check(writing, place, old, new, number)
             assert run(writing, place) == 0, (writing, number)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from shared import SHARED, needs_shared
 
 import treeopt
-from treeopt.cost.tables.loading import load_cost_table, survival_of
 from treeopt.draft_family import DynamicTree
 from treeopt.errors import InputError
 from treeopt.plan.plan import Plan
@@ -30,6 +29,7 @@ def plan_of_table(batches: list[int], cost: Path, ranks: Path | None = None) -> 
 )
 def test_without_a_plain_row_nothing_is_said_against_plain_decoding(batches: list[int], cost: str, ranks: str) -> None:
     plan = plan_of_table(batches, FAULTS / cost, FAULTS / ranks)
+    assert not any("the step is priced with" in note.text for note in plan.notes)  # the table prices it
     for bucket in plan.buckets:
         assert bucket.speculate  # the chosen draft is deployed
         assert bucket.verdict is Verdict.NOT_KNOWN
@@ -71,6 +71,21 @@ def test_two_siblings_are_no_chain() -> None:
     assert "the best tree is a chain" not in bucket.reason
 
 
+def test_a_table_of_lengths_is_acceptance_for_another_of_step_times(tmp_path: Path) -> None:
+    """Mean lengths of 1.8 and 2.3: by hand a second guess is reached and right in 0.5 of the steps."""
+    lengths, steps = tmp_path / "lengths.csv", tmp_path / "steps.csv"
+    lengths.write_text("batch,k,accept_len,tok_s\n1,0,1,43\n1,1,1.8,73\n1,2,2.3,86\n")
+    steps.write_text("batch,k,step_ms\n1,0,23\n1,1,25\n1,2,27\n")
+    plan = plan_of_table([1], steps, lengths)
+    (bucket,) = plan.buckets
+    assert bucket.path_probabilities.tolist() == pytest.approx([1.0, 0.8, 0.5])
+    assert bucket.tokens_per_s.value == pytest.approx(2.3 / 0.027)
+    assert plan.sources.ranks.file == str(lengths)
+    lengths.write_text("batch,accept_len\n1,2.3\n")
+    with pytest.raises(InputError, match=r"lengths\.csv"):
+        plan_of_table([1], steps, lengths)
+
+
 def test_a_table_without_acceptance_takes_no_ranks_of_another_drafter(tmp_path: Path) -> None:
     table = tmp_path / "steps.csv"
     table.write_text("batch,k,step_ms\n1,0,7.0\n1,1,7.5\n")
@@ -80,15 +95,11 @@ def test_a_table_without_acceptance_takes_no_ranks_of_another_drafter(tmp_path: 
 
 
 @needs_shared
-def test_step_times_alone_say_what_a_draft_must_yield(tmp_path: Path) -> None:
+def test_step_times_alone_say_what_a_draft_must_yield() -> None:
     """Steps of 23.09 ms plain and 32.17 ms with 4 drafts: 1.39; with acceptance of the same run the best K is 4."""
     with pytest.raises(InputError, match=r"at batch 1 K = 1 from 1\.08, .* 4 from 1\.39, .* tokens per step on pays"):
         treeopt.search(1, cost=str(FAULTS / "mlxcel_block_sweep.csv"))
-    lengths = load_cost_table(FAULTS / "mlxcel_tok_s.csv").lengths
-    ranks = tmp_path / "r.yaml"
-    survival = survival_of(lengths).tolist()
-    ranks.write_text(f"format: treeopt.ranks/1\nname: r\nevidence: position\nprobabilities: {survival}\n")
-    (bucket,) = plan_of_table([1], FAULTS / "mlxcel_block_sweep.csv", ranks).buckets
+    (bucket,) = plan_of_table([1], FAULTS / "mlxcel_block_sweep.csv", FAULTS / "mlxcel_tok_s.csv").buckets
     assert bucket.num_speculative_tokens == 4
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from shared import DATA, needs_shared
 
 from treeopt.cost.hardware import load_hardware
 from treeopt.cost.served.published import ERRORS, TYPICAL, ConstantsFrom, engine_of, served_constants
@@ -25,7 +27,7 @@ def buckets(batches: tuple[int, ...] = (8,), **names: str) -> tuple[Bucket, ...]
 
 
 def test_without_counts_the_interval_is_that_of_the_price() -> None:
-    """By hand: the ranks carry no counts, so the speedup lies between S exp(-0.26) and S exp(0.20)."""
+    """By hand: the ranks carry no counts, so the speedup lies between S exp(-0.129) and S exp(0.121)."""
     (bucket,) = buckets(hardware="h100-sxm-vllm-0.24")
     low, high = ERRORS[ConstantsFrom.ENGINE].ratio
     assert bucket.speedup is not None
@@ -41,6 +43,20 @@ def test_published_eagle3_on_vllm_is_promised_as_it_was_served() -> None:
     assert bucket.speedup is not None
     assert bucket.speedup.value == pytest.approx(1.73, rel=0.05)
     assert bucket.verdict is Verdict.PAYS
+
+
+@needs_shared
+def test_the_same_served_with_its_own_rates_is_promised_within_its_interval() -> None:
+    """The issue's rates by position, its measured 1.75x with K = 4 and 1.71x with K = 5; once K = 5 at 2.46x."""
+    ranks = str(DATA / "faults" / "vllm20780_eagle3_pos.yaml")
+    inputs = load_inputs(Names(ranks=ranks, drafter="eagle3"))
+    (bucket,) = make_plan(Problem(batches=(1,), context=300), inputs, command="test").buckets
+    assert bucket.num_speculative_tokens in (4, 5)
+    assert bucket.speedup is not None
+    assert bucket.speedup.value == pytest.approx(1.71, rel=0.1)
+    assert bucket.speedup.low is not None
+    assert bucket.speedup.high is not None
+    assert bucket.speedup.low < 1.71 < 1.75 < bucket.speedup.high
 
 
 @given(st.sampled_from((1, 4, 16, 64, 256)), st.sampled_from(("l40s", "h200-sxm-sglang-0.5.14", "a100-sxm-trtllm-1.0")))
@@ -99,12 +115,22 @@ def test_a_wider_error_gives_a_wider_interval() -> None:
         ("a100-sxm-sglang-0.5.10", "eagle3", ConstantsFrom.ENGINE),
         ("b200-trtllm-1.3", "eagle3", ConstantsFrom.TYPICAL),
         ("l40s", "eagle", ConstantsFrom.TYPICAL),
+        ("h200-sxm-vllm-0.24", "eagle", ConstantsFrom.ENGINE),
     ],
 )
 def test_whose_constants_are_taken(hardware: str, drafter: str, basis: ConstantsFrom) -> None:
     found = served_constants(load_hardware(locate("hardware", hardware).path), drafter)
     assert found.basis is basis
     assert found.steps.step_s > 0
+
+
+def test_what_is_published_of_another_generation_is_not_taken_and_is_said() -> None:
+    hardware = load_hardware(locate("hardware", "h200-sxm-vllm-0.24").path)
+    assert hardware.measurement is not None
+    old = replace(hardware, measurement=replace(hardware.measurement, engine="vllm-0.6.3"))
+    found, ours = served_constants(old, "eagle3"), served_constants(hardware, "eagle3")
+    assert (found.basis, found.steps, found.runs_of) == (ConstantsFrom.TYPICAL, TYPICAL, "vLLM V1")
+    assert ours.runs_of == "vLLM V1, April to July 2025"
 
 
 def test_engines_of_profiles() -> None:

@@ -155,6 +155,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_the_runner_is_recorded(engine: Any, tmp_path: Path) -> None:
+    engine._treeopt_recorder = None
     plugin.attach(engine, tmp_path)
     runner = engine()
     runner._sample(torch.tensor([[3], [0]]), None)  # the prefill
@@ -176,6 +177,7 @@ def test_the_runner_is_recorded(engine: Any, tmp_path: Path) -> None:
 
 def test_a_rate_records_some_of_the_steps(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TREEOPT_RECORD_RATE", "0.25")
+    engine._treeopt_recorder = None
     plugin.attach(engine, tmp_path)
     runner = engine()
     for _ in range(8):
@@ -186,6 +188,7 @@ def test_a_rate_records_some_of_the_steps(engine: Any, tmp_path: Path, monkeypat
 
 
 def test_a_recorder_that_fails_stops_and_serving_goes_on(engine: Any, tmp_path: Path) -> None:
+    engine._treeopt_recorder = None
     plugin.attach(engine, tmp_path)
     runner = engine()
     runner.propose_draft_token_ids()

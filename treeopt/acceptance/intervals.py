@@ -25,14 +25,15 @@ from treeopt.acceptance.position import FALLS, SHARES, Guess, MeanLength, Positi
 from treeopt.acceptance.profile import RankEvidence
 from treeopt.acceptance.replay import Replay
 from treeopt.acceptance.smoothing import SmoothedPaths
-from treeopt.arrays import FloatArray
+from treeopt.arrays import FloatArray, quantiles
 from treeopt.tree import DraftTree
 
 CONFIDENCE = 0.95
 NORMAL_QUANTILE = 1.959963984540054  # of the normal distribution at (1 + CONFIDENCE) / 2
 REPLICATES = 1000
 MIN_DOCUMENTS = 8  # below, the expanded percentiles are further out than 1,000 replicates can tell
-_CHUNK_CELLS = 1 << 23
+_KEPT_CELLS = 1 << 25
+_CHUNK_CELLS = 1 << 20
 
 
 class Interval(NamedTuple):
@@ -80,24 +81,24 @@ def bootstrap_ratios(
     """`[replicates, C]` sums of `above [documents, C]` over those of `below`, of documents redrawn for all alike."""
     n, columns = above.shape
     sums = np.concatenate([above, below], axis=1).astype(np.float64)
-    if n * replicates <= _CHUNK_CELLS:
-        total = _times_drawn(n, replicates, seed) @ sums
-    else:
-        rng, chunk = np.random.default_rng(seed), max(_CHUNK_CELLS // n, 1)
-        sizes = [min(chunk, replicates - start) for start in range(0, replicates, chunk)]
-        total = np.concatenate([_draw(rng, n, size) @ sums for size in sizes])
+    drawn = (_times_drawn if n * replicates <= _KEPT_CELLS else _draw)(n, replicates, seed)
+    chunk = max(_CHUNK_CELLS // n, 1)  # as numbers with a fraction they take eight times the memory
+    total = np.concatenate([drawn[i : i + chunk].astype(np.float64) @ sums for i in range(0, replicates, chunk)])
     return np.asarray(total[:, :columns] / total[:, columns:])
 
 
-def _draw(rng: np.random.Generator, documents: int, replicates: int) -> FloatArray:
-    """`[replicates, documents]` how often each document is drawn."""
-    return rng.multinomial(documents, np.full(documents, 1.0 / documents), size=replicates).astype(np.float64)
+def _draw(documents: int, replicates: int, seed: int | tuple[int, ...]) -> npt.NDArray[np.uint8]:
+    """`[replicates, documents]` how often each document is drawn: once on average, far below 255 times."""
+    rng, each = np.random.default_rng(seed), np.full(documents, 1.0 / documents)
+    chunk = max(_CHUNK_CELLS // documents, 1)
+    sizes = [min(chunk, replicates - start) for start in range(0, replicates, chunk)]
+    return np.concatenate([rng.multinomial(documents, each, size=size).astype(np.uint8) for size in sizes])
 
 
 @lru_cache(maxsize=4)
-def _times_drawn(documents: int, replicates: int, seed: int | tuple[int, ...]) -> FloatArray:
+def _times_drawn(documents: int, replicates: int, seed: int | tuple[int, ...]) -> npt.NDArray[np.uint8]:
     # Paired trees see the same draws; drawing them is most of the work.
-    return _draw(np.random.default_rng(seed), documents, replicates)
+    return _draw(documents, replicates, seed)
 
 
 def counted_interval(
@@ -130,8 +131,7 @@ def counted_interval(
         return None
     else:
         drawn = _draw_from_table(evidence.counts, evidence.reached, tree, replicates, rng)
-    low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Interval(float(low), float(high))
+    return Interval(*quantiles(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]))
 
 
 def _reached(survival: FloatArray, tree: DraftTree) -> FloatArray:
@@ -207,8 +207,7 @@ def interval_of(drawn: FloatArray, documents: int) -> Interval | None:
     if documents < MIN_DOCUMENTS:
         return None
     tail = _expanded_tail(documents)
-    low, high = np.quantile(drawn, [tail, 1 - tail])
-    return Interval(float(low), float(high))
+    return Interval(*quantiles(drawn, [tail, 1 - tail]))
 
 
 def _expanded_tail(documents: int) -> float:

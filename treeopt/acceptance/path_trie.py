@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,13 @@ MISS = 0  # the right token was beyond the recorded ranks
 CUT = MAX_RANKS + 1  # the document ended before this depth
 
 
+class _ChunkKeys(NamedTuple):
+    """The distinct keys of a chunk, sorted, and `[T]` which of them each row has."""
+
+    keys: npt.NDArray[np.generic]
+    row: npt.NDArray[np.int32]
+
+
 class PathCounter:
     """Counts rank paths over chunks of a trace, in memory that grows with the distinct paths only.
 
@@ -30,13 +38,14 @@ class PathCounter:
         self.keys: npt.NDArray[np.generic] = _pack(np.zeros((0, depth), dtype=np.uint8))
         self._counts = np.zeros(0)
 
-    def add(self, rank: npt.NDArray[np.integer], weight: FloatArray | None = None) -> None:
+    def add(self, rank: npt.NDArray[np.integer], weight: FloatArray | None = None) -> _ChunkKeys:
         """Count the rows of `rank [T, D]` (-1 beyond the recorded ranks, -2 beyond the document), weighted by `[T]`."""
         keys, inverse, counts = np.unique(_pack(_digits(rank)), return_inverse=True, return_counts=True)
         chunk = counts.astype(np.float64) if weight is None else _sums(inverse, weight, len(keys))
         merged, slot = np.unique(np.concatenate([self.keys, keys]), return_inverse=True)
         self._counts = _sums(slot, np.concatenate([self._counts, chunk]), len(merged))
         self.keys = merged
+        return _ChunkKeys(keys, inverse.astype(np.int32))
 
     def result(self) -> PathCounts:
         """The trie of everything counted.
@@ -130,11 +139,12 @@ def path_trie(rank: npt.NDArray[np.integer]) -> tuple[PathTrie, npt.NDArray[np.i
         keys, row = np.unique(_pack(_digits(rank)), return_inverse=True)
         return PathTrie.of(_unpack(keys, depth)), row.astype(np.int32)
     counter = PathCounter(depth)  # sorting needs several times the memory of what it sorts
-    chunks = [rank[start : start + CHUNK_ROWS] for start in range(0, len(rank), CHUNK_ROWS)]
-    for chunk in chunks:
-        counter.add(chunk)
-    rows = [np.searchsorted(counter.keys, _pack(_digits(chunk))).astype(np.int32) for chunk in chunks]
-    return PathTrie.of(_unpack(counter.keys, depth)), np.concatenate(rows)
+    chunks = [counter.add(rank[start : start + CHUNK_ROWS]) for start in range(0, len(rank), CHUNK_ROWS)]
+    row = np.empty(len(rank), dtype=np.int32)
+    for i, chunk in enumerate(chunks):
+        row[i * CHUNK_ROWS : (i + 1) * CHUNK_ROWS] = np.searchsorted(counter.keys, chunk.keys)[chunk.row]
+        chunks[i] = _ChunkKeys(chunk.keys[:0], chunk.row[:0].copy())
+    return PathTrie.of(_unpack(counter.keys, depth)), row
 
 
 def _pack(digits: npt.NDArray[np.uint8]) -> npt.NDArray[np.generic]:
@@ -156,10 +166,14 @@ def _unpack(keys: npt.NDArray[np.generic], depth: int) -> npt.NDArray[np.uint8]:
 
 
 def _digits(rank: npt.NDArray[np.integer]) -> npt.NDArray[np.uint8]:
-    clipped = np.where(rank < MAX_RANKS, rank, -1).astype(np.int16)
-    digits = (clipped + 1).astype(np.uint8)  # -2, cut, wraps to 255
-    ended = np.logical_or.accumulate(clipped < 0, axis=1)
-    digits[:, 1:][ended[:, :-1]] = MISS
+    digits = np.empty(rank.shape, dtype=np.uint8)
+    ended = np.zeros(len(rank), dtype=np.bool_)
+    most = min(MAX_RANKS, np.iinfo(rank.dtype).max)
+    for d in range(rank.shape[1]):
+        own = np.minimum(rank[:, d], most).astype(np.int16) + 1
+        own[(own > MAX_RANKS) | ended] = MISS
+        digits[:, d] = own.astype(np.uint8)  # -2, cut, wraps to 255
+        ended |= own <= 0
     return digits
 
 

@@ -78,8 +78,8 @@ def replay_accepted(trace: Trace, accepted: IntArray) -> Replay:
     for walk in trace.walks:
         tokens = accepted[walk.rows].astype(np.int64) + 1
         starts, complete = _visits(walk, tokens), walk.begun[:-1]
-        values = np.stack([starts * tokens, starts, np.where(complete, tokens, 0), complete])
-        sums[:, walk.numbers] = np.add.reduceat(values, walk.firsts, axis=1)
+        for total, values in zip(sums, (starts * tokens, starts, tokens * complete, complete), strict=True):
+            total[walk.numbers] = np.add.reduceat(values, walk.firsts, dtype=np.int64)
     emitted, steps, position_tokens, positions = sums
     return Replay(phases=trace.depth, tokens=emitted, steps=steps, position_tokens=position_tokens, positions=positions)
 
@@ -114,21 +114,24 @@ def accepted_on(trace: Trace, tree: DraftTree) -> IntArray:
     if int(tree.ranks.max()) >= MAX_RANKS or tree.depth > trace.depth:
         return accepted_lengths(trace.rank, tree)
     trie, row = trace.paths
-    return np.asarray(trie.accepted(tree).astype(np.int32)[row])
+    return np.asarray(trie.accepted(tree).astype(np.int16)[row])
 
 
 def draft_starts(trace: Trace, accepted: IntArray) -> npt.NDArray[np.int32]:
     """`[T]` how many of the D start phases begin a draft at each position, given the `[T]` accepted lengths.
 
     Every position has one successor, so with P the matrix of jumps the visits are (1 + P + P^2 + ...) s for the first
-    positions s, and the sum factors into (1 + P)(1 + P^2)(1 + P^4)...: as many passes as the longest document has
-    doublings, not as it has steps.
+    positions s. Many documents of like length are walked side by side; else the sum is factored into
+    (1 + P)(1 + P^2)(1 + P^4)...: as many passes as the longest document has doublings, not as it has steps.
 
     Raises:
         EvidenceError: no document is longer than D.
     """
     _must_be_long_enough(trace)
-    return np.concatenate([_visits(walk, accepted[walk.rows].astype(np.int64) + 1) for walk in trace.walks])
+    found = np.empty(len(trace), dtype=np.int32)
+    for walk in trace.walks:
+        found[walk.rows] = _visits(walk, accepted[walk.rows] + 1)
+    return found
 
 
 def _must_be_long_enough(trace: Trace) -> None:
@@ -142,6 +145,25 @@ def _must_be_long_enough(trace: Trace) -> None:
 
 def _visits(walk: Walk, tokens: IntArray) -> npt.NDArray[np.int32]:
     """`[n]` how many phases start a draft at each row of a block, given the `[n]` tokens that a draft there emits."""
+    return _side_by_side(walk, tokens) if walk.is_wide else _doubled(walk, tokens)
+
+
+def _side_by_side(walk: Walk, tokens: IntArray) -> npt.NDArray[np.int32]:
+    """All documents of the block at once, position by position: two operations for each position of the longest."""
+    begun, depth = walk.begun[:-1], walk.depth
+    kind = np.int8 if depth < np.iinfo(np.int8).max else np.int16  # visits are at most D, jumps D + 1
+    step = walk.spread(np.where(begun, tokens, 0).astype(kind))  # where no draft begins, none goes on
+    (documents, length), most = step.shape, int(step.max())
+    jumps = (np.ascontiguousarray(step.T)[:, None, :] == np.arange(1, most + 1, dtype=kind)[:, None]).view(np.int8)
+    visits = np.zeros((length + max(most, depth), documents), dtype=kind)
+    visits[:depth] = 1
+    for at in range(length):
+        visits[at + 1 : at + 1 + most] += visits[at] * jumps[at]
+    return np.where(begun, walk.gathered(visits[:length].T), 0).astype(np.int32)
+
+
+def _doubled(walk: Walk, tokens: IntArray) -> npt.NDArray[np.int32]:
+    """As many passes over the block as its longest document has doublings (see `draft_starts`)."""
     n = len(tokens)
     after = np.arange(n) + tokens
     after = np.where(after < walk.end, after, n)

@@ -13,12 +13,16 @@ import numpy.typing as npt
 from treeopt.acceptance.errors import EvidenceError
 from treeopt.acceptance.path_trie import CHUNK_ROWS, PathTrie, path_trie
 from treeopt.acceptance.paths import PathCounts
-from treeopt.arrays import BoolArray, FloatArray, IntArray
+from treeopt.arrays import BoolArray, IntArray
 from treeopt.tree import MAX_DEPTH
 
 PAST_END: Final = -2
 TRACE_FORMAT: Final = "a trace has rank [T, D] (0: top guess, -1: not listed, -2: past the end), doc_id [T] and pos [T]"
 _WALK_ROWS: Final = 1 << 16
+_WIDE_ROWS: Final = 1 << 18
+# From so many documents on a step for all of them is faster than doublings, up to so many cells for each row.
+_SIDE_BY_SIDE: Final = 48
+_PADDED: Final = 4
 _MOST: Final = 1.001  # a probability in half precision
 
 
@@ -31,16 +35,48 @@ class Walk:
         firsts: `[documents]` first row of each document in the block.
         numbers: `[documents]` which document of the trace it is.
         begun: `[n + 1]` whether a draft may start at a row.
-        end: `[n]` the first row behind the row's document.
         starts: `[n + 1]` whether a walk starts at a row: at each of the first D positions of a document.
+        depth: D.
     """
 
     rows: slice
     firsts: IntArray
     numbers: IntArray
     begun: BoolArray
-    end: npt.NDArray[np.int32]
     starts: BoolArray
+    depth: int
+
+    @property
+    def sizes(self) -> IntArray:
+        """`[documents]` rows of each."""
+        return np.diff(self.firsts, append=self.rows.stop - self.rows.start)
+
+    @property
+    def end(self) -> IntArray:
+        """`[n]` the first row behind the row's document."""
+        return np.repeat(self.firsts + self.sizes, self.sizes)
+
+    def spread(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """`[n]` values of the rows as `[documents, longest]`, 0 behind a document's end."""
+        if self._cells.all():
+            return values.reshape(self._cells.shape)
+        found = np.zeros(self._cells.shape, dtype=values.dtype)
+        found[self._cells] = values
+        return found
+
+    def gathered(self, cells: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """`[n]` the values of the rows from what is spread."""
+        return np.asarray(cells[self._cells])
+
+    @cached_property
+    def _cells(self) -> BoolArray:
+        return np.asarray(np.arange(self.sizes.max()) < self.sizes[:, None])
+
+    @cached_property
+    def is_wide(self) -> bool:
+        """Whether its documents are many and of like length, so that they are walked side by side."""
+        size = self.sizes
+        return bool(len(size) >= _SIDE_BY_SIDE and len(size) * size.max() <= _PADDED * size.sum())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -115,7 +151,9 @@ class Trace:
     @cached_property
     def walks(self) -> tuple[Walk, ...]:
         """What every replay of the trace walks on, by blocks of whole documents that a processor's cache holds."""
-        every = np.searchsorted(self.bounds, np.arange(0, len(self), _WALK_ROWS), side="right") - 1
+        wide = len(self) / self.documents < _WIDE_ROWS / _SIDE_BY_SIDE
+        size = _WIDE_ROWS if wide else _WALK_ROWS
+        every = np.searchsorted(self.bounds, np.arange(0, len(self), size), side="right") - 1
         firsts = [*dict.fromkeys(every.tolist()), self.documents]
         return tuple(self._walk(low, high) for low, high in pairwise(firsts))
 
@@ -129,8 +167,8 @@ class Trace:
             firsts=bounds[:-1] - bounds[0],
             numbers=self.numbers[low:high],
             begun=np.append(complete, False),
-            end=np.repeat(bounds[1:] - bounds[0], size).astype(np.int32),
             starts=np.append(complete & (phase < self.depth), False),
+            depth=self.depth,
         )
 
     def select(self, documents: BoolArray) -> Trace:
@@ -139,18 +177,18 @@ class Trace:
         topk_prob = None if self.topk_prob is None else self.topk_prob[rows]
         return Trace(rank=self.rank[rows], doc_id=self.doc_id[rows], pos=self.pos[rows], topk_prob=topk_prob)
 
-    def count(self, weight: FloatArray | None = None) -> PathCounts:
-        """The trie of rank paths over all rows, weighted by `[T]`; rows of weight 0 leave no trace in it.
+    def count(self, weight: npt.NDArray[np.number] | None = None, *, unit: float = 1.0) -> PathCounts:
+        """The trie of rank paths over all rows, weighted by `[T]` in parts of `unit`; rows of weight 0 leave no trace.
 
         Raises:
             EvidenceError: no recorded rank was ever right.
         """
         trie, row = self.paths
         total = np.zeros(trie.rows)
-        for start in range(0, len(self), CHUNK_ROWS):  # bincount copies what it counts
-            part = slice(start, start + CHUNK_ROWS)
+        for start in range(0, len(self), _WIDE_ROWS):  # bincount copies what it counts
+            part = slice(start, start + _WIDE_ROWS)
             total += np.bincount(row[part], None if weight is None else weight[part], trie.rows)
-        return trie.counts(total)
+        return trie.counts(total / unit)
 
     @cached_property
     def paths(self) -> tuple[PathTrie, npt.NDArray[np.int32]]:

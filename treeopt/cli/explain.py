@@ -29,4 +29,4 @@ def explain(
         raise InputError(f"the plan has several batch sizes: {ranges}", hint="add --batch B")
     size = loaded.buckets[0].batch.max if batch is None else batch
     found = run(loaded, inputs_of(loaded, ranks=ranks), batch=size, context=context)
-    console.report(found, json, report)
+    console.answer(found, json, report, found.notes)

@@ -29,7 +29,7 @@ class StepsEvidence:
     """The served steps that the constants were fitted to, and how far off steps were that were left out of the fit.
 
     Attributes:
-        model: the target that was served.
+        model: the target that was served; several with commas between.
         drafter: its drafter.
         source: where the step times are from.
         rows: how many step times.
@@ -164,7 +164,7 @@ class EngineSteps:
         """Sentences on where the constants are used beyond what they were fitted to."""
         found = []
         served = self.evidence
-        if served and served.model != model:
+        if served and model not in served.model.split(", "):
             found.append(f"engine constants were fitted to served steps of {served.model}, not of {model}")
         if served and tokens > served.max_tokens:
             found.append(f"engine constants were fitted to {served.max_tokens} tokens per step, asked for {tokens}")

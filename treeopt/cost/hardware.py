@@ -140,6 +140,11 @@ class Hardware:
         """`vllm` of a profile of vllm-0.24.0's kernels; empty for data sheets."""
         return self.measurement.engine.partition("-")[0] if self.measurement else ""
 
+    @property
+    def engine_release(self) -> str:
+        """`0.24.0` of a profile of vllm-0.24.0's kernels; empty for data sheets."""
+        return self.measurement.engine.partition("-")[2] if self.measurement else ""
+
     def engine(self, capture_tokens: tuple[int, ...] | None = None, capture_limit: int | None = None) -> EngineSteps:
         """What the engine takes beyond kernels, with the captured graphs that are given.
 

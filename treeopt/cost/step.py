@@ -19,6 +19,7 @@ from treeopt.cost.forward_pass import ForwardPass
 from treeopt.cost.kernels.attention import GroupedAttention
 from treeopt.cost.kernels.experts import MOST_CORRELATION, MOST_SKEW
 from treeopt.cost.kernels.family import Family
+from treeopt.cost.kernels.rough import rough_prices
 from treeopt.cost.kernels.times import KernelTimes
 from treeopt.cost.model import ModelShape
 from treeopt.cost.part_drafts import mean_engine_s, mean_target_s
@@ -173,10 +174,11 @@ class ModelStep:
     def notes(self, *, batch: int, nodes: int, context: int) -> list[str]:
         """Sentences on where steps of up to `batch`, `nodes` and `context` leave what was measured or meet a cliff."""
         tokens = int(self.engine.padded(np.array(float(batch * nodes))))
-        reaches = self._tables.target.reaches(tokens, requests=batch, queries=nodes, keys=context + nodes)
+        reaches = list(self._tables.target.reaches(tokens, requests=batch, queries=nodes, keys=context + nodes))
         of_engine = self.engine.notes(model=self.model.name, tokens=tokens)
         notes = (*of_engine, self.drafter.note, self._part_drafts(batch, nodes), self.cliff(tokens))
         found = [
+            rough_prices(self.times, ((reach.family, reach.dtype) for reach in reaches)),
             *self._implausible(batch, context),
             *(self.times.beyond(*reach) for reach in reaches),
             self._routing(batch, nodes, context),

@@ -23,6 +23,7 @@ plugin. That the hooks are in place is in SGLang's log: `Applied 1 hook(s) to ..
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,8 +40,14 @@ from treeopt.plan.reading import load_plan
 from treeopt.solve.bucket import Bucket
 
 PLAN_VARIABLE: Final = "TREEOPT_SGLANG_PLAN"
+NOT_RECORDED: Final = (
+    "treeopt records nothing in SGLang: its drafters run inside CUDA graphs, and nothing proves a recorder there "
+    "without a GPU; `treeopt ranks collect` records the same drafter's ranks offline"
+)
 _SELECT: Final = "sglang.srt.speculative.spec_utils.select_top_k_tokens"
 _ORGANIZE: Final = "sglang.srt.speculative.eagle_utils.organize_draft_results"
+
+_log = logging.getLogger("treeopt.record")
 
 
 def launch_triple(plan: Plan) -> DynamicTree:
@@ -199,9 +206,13 @@ def _hooks() -> Any:
 def register() -> None:
     """The entry point: wraps both functions if `TREEOPT_SGLANG_PLAN` names a plan, and does nothing otherwise.
 
+    TREEOPT_RECORD, which vLLM's recorder listens to, is answered with why nothing is recorded.
+
     Raises:
         InputError: the plan cannot be read, or has no tree; SGLang logs that and serves without it.
     """
+    if os.environ.get("TREEOPT_RECORD"):
+        _log.warning(NOT_RECORDED)
     path = os.environ.get(PLAN_VARIABLE)
     if not path:
         return

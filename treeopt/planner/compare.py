@@ -23,7 +23,7 @@ from treeopt.files.typed import Count, Whole
 from treeopt.plan.plan import Plan
 from treeopt.plan.reading import load_plan
 from treeopt.planner.inputs import Inputs, inputs_of
-from treeopt.planner.wording import words_in
+from treeopt.planner.wording import price_warnings, words_in
 from treeopt.solve.bucket import Option
 from treeopt.solve.choose import paired_gain
 from treeopt.solve.price import price
@@ -153,7 +153,11 @@ def compare(
     others = [rival_of(rival) for rival in rivals]
     inputs = inputs_of(loaded, ranks=ranks, confidence=any(other.is_dynamic for other in others), cost=cost)
     found = [c for other in others for c in compare_with(loaded, other, inputs)]
-    return Comparisons(comparisons=tuple(found), notes=comparison_notes(found, others, inputs), words=words_in(loaded))
+    return Comparisons(
+        comparisons=tuple(found),
+        notes=(*price_warnings(loaded), *comparison_notes(found, others, inputs)),
+        words=words_in(loaded),
+    )
 
 
 def comparison_notes(found: Iterable[Comparison], rivals: Iterable[Rival], inputs: Inputs) -> tuple[Note, ...]:

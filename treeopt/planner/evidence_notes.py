@@ -48,20 +48,20 @@ _TOO_LOW: Final = "so the acceptance length here is likely too low"
 _UNKNOWN: Final = "in which direction the acceptance length here is off is not known"
 
 
-def evidence_notes(parts: Sequence[Part], names: Names, model: str, drafter: str, context: int) -> list[Note]:
+def evidence_notes(parts: Sequence[Part], names: Names, model: str, drafter: str | None, context: int) -> list[Note]:
     """What a reader must know of every part of the evidence, its differences from the question first.
 
     Args:
         parts: the kinds of traffic.
         names: the question's inputs; its rule and temperature are those that will be served.
         model: the target that is priced.
-        drafter: the kind of drafter that the step is priced with.
+        drafter: the kind of drafter that the step is priced with; None where a table of the user's own prices it.
         context: the longest committed prefix that was asked for.
     """
     return [note for part in parts for note in _of_part(part, names, model, drafter, context)]
 
 
-def _of_part(part: Part, names: Names, model: str, drafter: str, context: int) -> Iterator[Note]:
+def _of_part(part: Part, names: Names, model: str, drafter: str | None, context: int) -> Iterator[Note]:
     conditions = part.profile.conditions
     if part.profile.name == DEFAULT_RANKS:
         yield Note.warning(f"ranks are {part.profile.note}; measure yours and pass --ranks")
@@ -72,7 +72,8 @@ def _of_part(part: Part, names: Names, model: str, drafter: str, context: int) -
             f"ranks {part.name} are of {conditions.target or 'a pair that is not stated'}, not of {model}: others' "
             "numbers of another model; measure yours and pass --ranks"
         )
-    yield from _of_drafter(part.name, conditions, drafter)
+    if drafter is not None:
+        yield from _of_drafter(part.name, conditions, drafter)
     yield from _of_rule(part.name, conditions, names.rule)
     yield from _of_temperature(part.name, conditions, names.temperature)
     yield from _of_context(part.name, conditions, context)

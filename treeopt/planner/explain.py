@@ -17,7 +17,7 @@ import numpy as np
 
 from treeopt.acceptance.model import PathModel, path_probabilities
 from treeopt.acceptance.traffic import Traffic
-from treeopt.answer import Span
+from treeopt.answer import Note, Span
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.terms import ExpertVisits, Term
 from treeopt.draft_family import ANY_TREE, OFF
@@ -29,7 +29,7 @@ from treeopt.planner.engine_room import EngineRoom, engine_room
 from treeopt.planner.inputs import Inputs
 from treeopt.planner.reasons import cliff
 from treeopt.planner.sensitivity import TermedCost, cost_sensitivity, step_terms
-from treeopt.planner.wording import words_in
+from treeopt.planner.wording import price_warnings, words_in
 from treeopt.solve.bucket import Bucket, CostSensitivity, Option
 from treeopt.solve.draft_starts import rivals_at
 from treeopt.solve.price import price
@@ -126,7 +126,7 @@ class Explanation:
     terms, `cliff` where the step is not beside a jump of its time. `expected` is what the plan gives over its weights
     of batch sizes, which chose its draft where one serves all; None without weights. `engine` says how much the engine
     may add before another draft is as fast; None for step times that the user gave. `words` count drafts as the plan's
-    engine does.
+    engine does; `notes` are what its prices are warned of.
     """
 
     FORMAT: ClassVar[str] = "treeopt.explain/2"
@@ -147,6 +147,7 @@ class Explanation:
     expected: OverWeights | None = None
     engine: EngineRoom | None = None
     words: DraftWords = NODES
+    notes: tuple[Note, ...] = ()
 
     @property
     def bucket_batch(self) -> Span:
@@ -223,6 +224,7 @@ def explain(plan: Plan, inputs: Inputs, *, batch: int, context: int | None = Non
         cliff=cliff(cost, batch * bucket.nodes),
         expected=plan.expected,
         words=words_in(plan),
+        notes=price_warnings(plan),
         engine=None
         if inputs.price_error is None
         else engine_room(choice, plain, runner_up or bucket.runner_up, batch, inputs.kernels),

@@ -21,13 +21,16 @@ from treeopt.cost import (
     parse_drafter,
 )
 from treeopt.cost.drafter import Ngram, OnePass, Suffix
+from treeopt.cost.formats import Dtype
 from treeopt.cost.hardware import hardware_document
 from treeopt.cost.kernels.experts import MAX_SKEW
+from treeopt.cost.kernels.family import Family
+from treeopt.cost.kernels.rough import ROUGH_PRICES
+from treeopt.cost.kernels.times import STAND_INS, WIDE_FORMATS
 from treeopt.cost.model_config import name_of
 from treeopt.cost.model_file import model_document, model_from
 from treeopt.cost.served.published import ConstantsFrom, PriceError, ServedConstants, served_constants
 from treeopt.cost.step_cost import StepCost
-from treeopt.cost.step_table import TableStep, TreeTable
 from treeopt.draft_family import MeasuredDrafts
 from treeopt.errors import FileFormatError, InputError, UnknownNameError
 from treeopt.files.documents import Document
@@ -42,11 +45,12 @@ from treeopt.plan.sources import (
     Sources,
 )
 from treeopt.planner.evidence_notes import evidence_notes
-from treeopt.planner.names import DEFAULT_MODEL, Names
+from treeopt.planner.names import DEFAULT_HARDWARE, DEFAULT_MODEL, Names
 from treeopt.planner.traffic_input import file_of, load_traffic, traffic_of_table
 from treeopt.tree import DraftTree
 
 if TYPE_CHECKING:
+    from treeopt.cost.step_table import TableStep
     from treeopt.cost.tables.loading import CostTable
 
 MAX_TEMPERATURE: Final = 10.0  # beyond, text is noise
@@ -91,8 +95,21 @@ class Inputs:
     @property
     def measured(self) -> MeasuredDrafts | None:
         """All that may be drafted, where only a tree of the engine's own shape was measured."""
-        table = self.cost.table if isinstance(self.cost, TableStep) else None
+        if self._by_table is None:
+            return None
+        from treeopt.cost.step_table import TreeTable
+
+        table = self._by_table.table
         return MeasuredDrafts(drafts=(table.tree,)) if isinstance(table, TreeTable) else None
+
+    @property
+    def _by_table(self) -> TableStep | None:
+        """The step times, where the user's table gives them."""
+        if self.cost is self.kernels:
+            return None
+        from treeopt.cost.step_table import TableStep  # only a table needs it
+
+        return self.cost if isinstance(self.cost, TableStep) else None
 
     @property
     def price_error(self) -> PriceError | None:
@@ -101,27 +118,35 @@ class Inputs:
 
     def _of_engine(self) -> list[Note]:
         """Whose constants the engine is priced with, where they are not its own for this drafter."""
-        evidence, kind = self.kernels.engine.evidence, self.kernels.drafter.kind
-        if self.served.basis is not ConstantsFrom.TYPICAL:
+        evidence, kind, runs_of = self.kernels.engine.evidence, self.kernels.drafter.kind, self.served.runs_of
+        if self.served.basis is ConstantsFrom.OWN:
             return []
+        if self.served.basis is ConstantsFrom.ENGINE:
+            release = self.hardware.engine_release
+            return [Note.note(f"what the engine adds is that of published runs ({runs_of}), not of {release} itself")]
         if evidence is not None:
             return [Note.warning(f"what the engine adds was fitted with {evidence.drafter}, not {kind}: {_TELL}")]
-        return [Note.warning(f"what this engine adds with {kind} is not published, typical times count: {_TELL}")]
+        only = f" of this release, only of {runs_of}" if runs_of else ""
+        return [Note.warning(f"what this engine adds with {kind} is not published{only}; typical times count: {_TELL}")]
 
     def notes(self, batch: int, context: int, nodes: int = 1) -> list[Note]:
         """What a reader of any number made from these inputs, up to these sizes, must know."""
-        found = evidence_notes(self.evidence.parts, self.names, self.model.name, self.kernels.drafter.kind, context)
+        table = self._by_table
+        kind = None if table is not None and table.carried_by is None else self.kernels.drafter.kind
+        found = evidence_notes(self.evidence.parts, self.names, self.model.name, kind, context)
         if self.rule in APPROXIMATE_RULES:
             found.append(Note.warning(f"{self.rule} acceptance changes what the model says"))
         if self.has_own_cost:
             return found  # neither the model nor the GPU has a part in the answer
-        if isinstance(self.cost, TableStep) and self.cost.carried_by is None:
-            of_table = [*self.cost_findings, *self.cost.notes(batch=batch, nodes=nodes, context=context)]
+        if table is not None and table.carried_by is None:
+            of_table = [*self.cost_findings, *table.notes(batch=batch, nodes=nodes, context=context)]
             return [*found, *map(Note.note, of_table)]
         if self.model.note:
             found.append(Note.note(f"model {self.model.name}: {self.model.note}"))
         need = self.kernels.memory_bytes + batch * self.kernels.kv_bytes(context)
-        if need > self.hardware.memory_bytes:
+        # Measured steps ran somewhere: only on a GPU that was named is there something to fit into.
+        measured_elsewhere = table is not None and self.names.hardware == DEFAULT_HARDWARE
+        if need > self.hardware.memory_bytes and not measured_elsewhere:
             have, most = self.hardware.memory_bytes, self.kernels.largest_batch(context, self.hardware.memory_bytes)
             found.append(
                 Note.error(
@@ -130,13 +155,15 @@ class Inputs:
                     + (f"{most} requests fit" if most else "not one request fits")
                 )
             )
-        if isinstance(self.cost, TableStep):
-            of_table = [*self.cost_findings, *self.cost.notes(batch=batch, nodes=nodes, context=context)]
+        if table is not None:
+            of_table = [*self.cost_findings, *table.notes(batch=batch, nodes=nodes, context=context)]
             found += map(Note.note, of_table)
         elif self.price_error is not None:
             found += self._of_engine()
         of_kernels = self.kernels.notes(batch=batch, nodes=nodes, context=context)
-        return found + [(Note.warning if text.startswith("implausible") else Note.note)(text) for text in of_kernels]
+        return found + [
+            (Note.warning if text.startswith(("implausible", ROUGH_PRICES)) else Note.note)(text) for text in of_kernels
+        ]
 
 
 def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
@@ -167,11 +194,12 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
         drafter = drafter.starting_with(names.masks)
     served = served_constants(hardware, drafter.kind)
     engine = replace(hardware, engine_steps=served.steps).engine(names.capture_tokens, names.capture_limit)
+    dtype = names.dtype or _default_dtype(hardware, model)
     kernels = ModelStep(
         model=model,
         times=hardware.kernel_times(),
         drafter=drafter,
-        dtype=names.dtype or model.dtype,
+        dtype=dtype,
         kv_dtype=names.kv_dtype,
         tp=names.tp,
         engine=engine,
@@ -196,7 +224,7 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
                 name=model.name,
                 file=file_of(model_at),
                 sha256=model_file.sha256,
-                dtype=names.dtype or model.dtype,
+                dtype=dtype,
                 tp=names.tp,
                 kv_dtype=names.kv_dtype,
                 expert_skew=names.expert_skew,
@@ -255,8 +283,20 @@ def _priced(
     if no_price is not None:
         findings = (*findings, f"the model has no price ({no_price}): only what the table reaches is known")
     # Nobody's table is carried on by a model and a GPU that were not named.
+    from treeopt.cost.step_table import TreeTable
+
     carried = names.prices_steps and no_price is None and not isinstance(table.table, TreeTable)
     return _Priced(table.step(carried_by=kernels if carried else None), source, findings)
+
+
+def _default_dtype(hardware: Hardware, model: ModelShape) -> str:
+    """The model's format; where the profile is of another 16-bit or wider one alone, as a processor's is, that one."""
+    fits = hardware.fits
+    if fits is None or model.dtype not in WIDE_FORMATS:
+        return model.dtype
+    own = Dtype(model.dtype)
+    found = fits.get(Family.GEMM, *STAND_INS.get(own, (own,))) or fits.get(Family.GEMM, *WIDE_FORMATS)
+    return model.dtype if found is None or found.dtype in STAND_INS else str(found.dtype)
 
 
 def _drafter_source(text: str) -> DrafterSource:

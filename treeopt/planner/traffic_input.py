@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from treeopt.acceptance.loading import load_profile
@@ -60,7 +61,21 @@ def load_traffic(text: str, *, confidence: bool = False) -> tuple[Traffic, Ranks
 
 def _one_profile(text: str, confidence: bool) -> tuple[Traffic, RanksSource]:
     located = locate("ranks", text)
-    return _evidence_of(load_profile(located.path, keep=True, confidence=confidence), file_of(located))
+    profile = _by_length(located.path) or load_profile(located.path, keep=True, confidence=confidence)
+    return _evidence_of(profile, file_of(located))
+
+
+def _by_length(path: Path) -> RankProfile | None:
+    """The acceptance of a table of runs with several draft lengths, of which one says what all of them do together."""
+    if path.suffix.lower() != ".csv":
+        return None
+    from treeopt.cost.tables.loading import load_cost_table
+
+    try:
+        table = load_cost_table(path)
+    except InputError:  # some other table: the importers say what is wrong with it
+        return None
+    return table.profile() if len(table.lengths) > 1 else None
 
 
 def _evidence_of(profile: RankProfile, file: str | None) -> tuple[Traffic, RanksSource]:
@@ -105,7 +120,7 @@ def traffic_of_table(table: CostTable, file: str) -> tuple[Traffic, RanksSource]
     if profile is None:
         raise InputError(
             f"{table.name} has step times without acceptance{_pays_from(table)}",
-            hint="give --ranks, or a column accept_len in the table",
+            hint="give --ranks, which may be a table with a column accept_len, or such a column in this one",
         )
     return _evidence_of(profile, file)
 

@@ -193,8 +193,8 @@ class KernelTimes:
         family = Family.ATTENTION if isinstance(shape, GroupedAttention) else Family.LATENT
         entry = self.fits.get(family, *_kv_stand_ins(kv_dtype))
         if kv_dtype is None or kv_dtype in WIDE_FORMATS:
-            kv_dtype = entry.dtype if entry else Dtype.BF16
-        fit = (entry or self.fits.get(Family.ATTENTION, *WIDE_FORMATS) or self._gemm(Dtype.BF16)[0]).fit
+            kv_dtype = (entry or self._wide_gemm).dtype
+        fit = (entry or self.fits.get(Family.ATTENTION, *WIDE_FORMATS) or self._wide_gemm).fit
         of_shape = _attention_kernel(shape, kv_dtype.bytes_per_value)
         if entry is None or fit.residuals is None:
             return fit.roofline.time_s(of_shape.work(requests, queries, keys))
@@ -272,6 +272,11 @@ class KernelTimes:
             return STAND_IN_ERROR.get((family, dtype))
         return entry.fit.error if entry and entry.fit.rows else None
 
+    def off_by(self, family: Family, dtype: Dtype) -> float:
+        """The larger median error of a family's fit on shapes and on points that it was not fitted to; 0 unmeasured."""
+        entry = self._entry(family, dtype)
+        return max(entry.fit.error.median, entry.fit.between.median) if entry and entry.fit.rows else 0.0
+
     def beyond(self, family: Family, dtype: Dtype, use: Use) -> str | None:
         """A sentence where `use` leaves the measured range or no measurement stands behind a family."""
         if self.note is not None:
@@ -329,6 +334,11 @@ class KernelTimes:
         if family in (Family.GEMM, Family.EXPERTS):
             return self.fits.get(family, *_stand_ins(dtype))
         return self.fits.get(family, *(_kv_stand_ins(dtype) if family in _CACHED else WIDE_FORMATS))
+
+    @cached_property
+    def _wide_gemm(self) -> FitEntry:
+        """The GEMM fit that stands in for kernels of 16-bit values: of a processor's profile it is that of fp32."""
+        return self.fits.get(Family.GEMM, *WIDE_FORMATS) or self._gemm(Dtype.BF16)[0]
 
     def _gemm(self, dtype: Dtype) -> tuple[FitEntry, bool]:
         """The GEMM fit that prices `dtype`, and whether its rows are of that format."""
