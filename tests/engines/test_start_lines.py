@@ -90,8 +90,8 @@ def test_steps_without_a_graph_are_told(planned: Planned) -> None:
     made = planned(Part(1, 8, chain(1), 400.0, 1, 400.0, 100.0), Part(9, 200, chain(3), 900.0, 3, 900.0, 800.0))
     notes = export(made, find_engine("vllm"), Setup(drafter="eagle3")).notes
     assert [note for note in notes if "no graph" in note] == [
-        "steps of more than 512 tokens have no graph, the widest here has 800: --max-cudagraph-capture-size 800 captures "
-        "it (--capture-limit 800 of search prices it so)"
+        "steps of more than 512 tokens have no graph, the widest here has 800: --max-cudagraph-capture-size 800 "
+        "captures it (--capture-limit 800 of search prices it so)"
     ]
     told = export(with_graphs(made, capture_limit=800), find_engine("vllm"), Setup(drafter="eagle3"))
     assert not any("no graph" in note for note in told.notes)
