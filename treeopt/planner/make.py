@@ -28,7 +28,8 @@ from treeopt.planner.reasons import (
 from treeopt.planner.sensitivity import cost_sensitivity
 from treeopt.planner.served_time import served_notes
 from treeopt.planner.start_up import branch_notes, off_notes, started
-from treeopt.solve.bucket import Bucket, EngineLoss, WorstLoss
+from treeopt.solve.bucket import Bucket
+from treeopt.solve.options import EngineLoss, WorstLoss
 from treeopt.solve.problem import Problem
 from treeopt.solve.report import estimate, held_out_length
 from treeopt.solve.search import Answer, search
