@@ -95,13 +95,12 @@ def recorded(trace: Trace, chain: int) -> Recorded:
 
 def widened(evidence: ChainRanks, chain: int, added: int) -> DraftTree:
     """The chain with its likeliest siblings, as the evidence has them."""
-    model = evidence.model()
-    first = [(0,) * d for d in range(1, chain + 1)]
-    beside = [(*(0,) * d, rank) for d in range(min(chain, model.depth)) for rank in range(1, model.ranks)]
-    f = path_probabilities(model, DraftTree(tuple(first + beside)))
-    tree = DraftTree(tuple(first + beside))
-    value = dict(zip(tree.nodes, f.tolist(), strict=True))
-    return DraftTree(tuple(first + sorted(beside, key=lambda path: (-value[path], path))[:added]))
+    rates = evidence.model().rates[:chain]
+    before = np.concatenate([[1.0], np.cumprod(rates[:-1, 0])])
+    f = before[:, None] * rates[:, 1:]
+    depth, rank = np.unravel_index(np.argsort(-f, axis=None, kind="stable")[:added], f.shape)
+    beside = [(*(0,) * d, r + 1) for d, r in zip(depth.tolist(), rank.tolist(), strict=True)]
+    return DraftTree((*((0,) * d for d in range(1, chain + 1)), *beside))
 
 
 def branched(evidence: ChainRanks, chain: int) -> DraftTree:
@@ -125,13 +124,15 @@ def of_documents(result: Replay, documents: BoolArray) -> Replay:
 
 def from_first(trace: Trace, tree: DraftTree) -> IntArray:
     """`[2, documents]` tokens and steps of a decoder that starts at the first token of each document."""
-    sums, accepted, complete = np.zeros((2, trace.documents), dtype=np.int64), accepted_on(trace, tree), trace.complete
-    for number, start, end in zip(trace.numbers, trace.bounds[:-1], trace.bounds[1:], strict=True):
-        at = int(start)
-        while at < end and complete[at]:
-            sums[:, number] += accepted[at] + 1, 1
-            at += int(accepted[at]) + 1
-    return sums
+    sums, accepted = np.zeros((2, trace.documents), dtype=np.int64), np.append(accepted_on(trace, tree), 0)
+    open_, at, end = np.append(trace.complete, False), trace.bounds[:-1].copy(), trace.bounds[1:]
+    while True:
+        goes_on = (at < end) & open_[at]
+        if not goes_on.any():
+            return sums
+        emitted = np.where(goes_on, accepted[at] + 1, 0)
+        sums[:, trace.numbers] += emitted, goes_on
+        at += emitted
 
 
 class Judge:
