@@ -13,6 +13,7 @@ import treeopt.cli
 from treeopt.acceptance.loading import load_profile
 from treeopt.cost.served.csv_rows import read_csv_steps
 from treeopt.errors import InputError
+from treeopt.files.opening import remembering_inputs
 
 pytest.importorskip("httpx")
 E = 1 + sum(ACCEPTED) / len(ACCEPTED)
@@ -20,7 +21,8 @@ E = 1 + sum(ACCEPTED) / len(ACCEPTED)
 
 def run(url: str, *options: str) -> Result:
     asked = ["measure", url, "--tokens", "160", "--budget-s", "2", *options]
-    return CliRunner().invoke(treeopt.cli.app, asked)
+    with remembering_inputs():  # as the command line does: what was read is not written over
+        return CliRunner().invoke(treeopt.cli.app, asked)
 
 
 def rows(result: Result) -> list[dict[str, float]]:
