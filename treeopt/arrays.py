@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -21,6 +22,21 @@ def distinct(values: npt.NDArray[T]) -> npt.NDArray[T]:
     new = np.ones(len(ordered), dtype=np.bool_)
     new[1:] = ordered[1:] != ordered[:-1]
     return ordered[new]
+
+
+def quantiles(values: FloatArray, shares: Sequence[float]) -> list[float]:
+    """The values below which so large a share of an array lies, between two of them in proportion.
+
+    Those of `np.quantile` to the last bit, which imports `numpy.ma` for them: of 1, 2, 4 at 0.75 it is 3.
+    """
+    ordered, found = np.sort(values, axis=None), []
+    for share in shares:
+        place = share * (len(ordered) - 1)
+        below = int(place)
+        low, high = float(ordered[below]), float(ordered[min(below + 1, len(ordered) - 1)])
+        part, step = place - below, high - low
+        found.append(low + step * part if part < 0.5 else high - step * (1.0 - part))
+    return found
 
 
 class Axis(NamedTuple):

@@ -106,4 +106,4 @@ def test_help_imports_no_command() -> None:
         "print(*(m for m in sys.modules if m in ('numpy', 'yaml', 'rich') or m.startswith('treeopt.cli.')))"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert result.stdout.splitlines()[-1] == "treeopt.cli.command"
+    assert result.stdout.splitlines()[-1] == "treeopt.cli.values treeopt.cli.command"

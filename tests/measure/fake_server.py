@@ -24,26 +24,36 @@ class Fake:
     step_s: float = 0.004
     steps_per_chunk: int = 1
     at_once: int = 64
-    fault: str = ""  # 429, 503, garbage, hang, die, no-metrics, no-usage, short, other-requests
-    fault_from: int = 0  # the number of the completion from which it misbehaves
+    fault: str = ""  # 429, 503, garbage, hang, die, no-usage, short; of its counters: see `metrics`
+    fault_beside: int = 0  # how many requests must run already for a completion to go wrong
     requests: int = 0
     counted: dict[str, float] = field(default_factory=dict)
     positions: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     running: int = 0
     waiting: int = 0
+    scrapes: int = 0
     port: int = 0
 
     def count(self, name: str, by: float) -> None:
         self.counted[name] = self.counted.get(name, 0.0) + by
 
     def metrics(self) -> str:
-        busy = 1 if self.fault == "other-requests" else 0
+        """Counters, or those of a server that others use, that restarted, that counts no drafts, that damages them."""
+        if self.fault == "damaged-metrics":
+            return 'vllm:generation_tokens_total{engine="0"} many\n'
+        self.scrapes += self.running > 1
+        later = self.scrapes > 1  # the second one while requests run
+        if self.fault == "restart" and later:
+            self.counted, self.scrapes = {}, 0
+        busy = int(self.fault == "other-requests" or (self.fault == "others-join" and later))
+        if self.fault == "others-join" and later:
+            self.count("tokens", 500.0)
         lines = [f'vllm:num_requests_running{{engine="0"}} {float(self.running + busy)}']
         lines += [f'vllm:num_requests_waiting{{engine="0"}} {float(self.waiting)}']
         lines += [f'vllm:generation_tokens_total{{engine="0"}} {self.counted.get("tokens", 0.0)}']
         for part in ("count", "sum"):
             lines += [f'vllm:inter_token_latency_seconds_{part}{{engine="0"}} {self.counted.get(part, 0.0)}']
-        if self.drafts:
+        if self.drafts and self.fault != "no-drafts":
             for name in ("drafts", "draft_tokens", "accepted_tokens"):
                 lines += [f'vllm:spec_decode_num_{name}_total{{engine="0"}} {self.counted.get(name, 0.0)}']
             lines += [
@@ -90,7 +100,7 @@ def _send(writer: asyncio.StreamWriter, status: int, text: str) -> None:
 
 async def _complete(fake: Fake, writer: asyncio.StreamWriter, body: dict[str, object]) -> None:
     fake.requests += 1
-    fault = fake.fault if fake.requests > fake.fault_from else ""
+    fault = fake.fault if fake.running >= fake.fault_beside else ""
     if fault in ("429", "503"):
         _send(writer, int(fault), '{"error": "too many"}')
         return

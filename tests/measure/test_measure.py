@@ -13,6 +13,7 @@ import treeopt.cli
 from treeopt.acceptance.loading import load_profile
 from treeopt.cost.served.csv_rows import read_csv_steps
 from treeopt.errors import InputError
+from treeopt.files.opening import remembering_inputs
 
 pytest.importorskip("httpx")
 E = 1 + sum(ACCEPTED) / len(ACCEPTED)
@@ -20,7 +21,8 @@ E = 1 + sum(ACCEPTED) / len(ACCEPTED)
 
 def run(url: str, *options: str) -> Result:
     asked = ["measure", url, "--tokens", "160", "--budget-s", "2", *options]
-    return CliRunner().invoke(treeopt.cli.app, asked)
+    with remembering_inputs():  # as the command line does: what was read is not written over
+        return CliRunner().invoke(treeopt.cli.app, asked)
 
 
 def rows(result: Result) -> list[dict[str, float]]:
@@ -91,6 +93,10 @@ def test_what_was_measured_before_is_kept_and_not_measured_again(tmp_path: Path)
         ({"fault": "no-usage"}, "does not say how many tokens"),
         ({"fault": "short"}, "ended after"),
         ({"fault": "other-requests"}, "works on 1 other requests"),
+        ({"fault": "damaged-metrics"}, "not a Prometheus sample"),
+        ({"fault": "restart"}, "the server's counters fell"),
+        ({"fault": "others-join"}, "requests of ours got"),
+        ({"fault": "no-drafts"}, "tokens per step, and the server counts no drafts"),
         ({"at_once": 1}, "the server ran 1 of 2 requests at once"),
     ],
 )
@@ -107,6 +113,18 @@ def test_a_server_that_fails_is_told_and_earlier_rows_stay(
     assert isinstance(result.exception, InputError)
     assert words in str(result.exception)
     assert out.read_text() == before
+
+
+@pytest.mark.parametrize("fault", ["429", "503", "garbage", "hang", "die", "no-usage", "short"])
+def test_a_server_that_fails_later_leaves_the_rows_before_it(fault: str, tmp_path: Path) -> None:
+    """One request at once is measured; with a second one beside it the server goes wrong."""
+    out = tmp_path / "steps.csv"
+    with serving(Fake(fault=fault, fault_beside=1)) as url:
+        result = run(url, "--concurrency", "1,2", "--out", str(out), "--timeout-s", "1", "--json")
+    assert isinstance(result.exception, InputError)
+    assert [(r["batch"], r["k"]) for r in rows(result)] == [(1, 3)]
+    assert len(out.read_text().splitlines()) == 2
+    assert "has the rows of 1 requests at once" in result.stderr
 
 
 @pytest.mark.parametrize(

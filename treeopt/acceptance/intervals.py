@@ -25,7 +25,7 @@ from treeopt.acceptance.position import FALLS, SHARES, Guess, MeanLength, Positi
 from treeopt.acceptance.profile import RankEvidence
 from treeopt.acceptance.replay import Replay
 from treeopt.acceptance.smoothing import SmoothedPaths
-from treeopt.arrays import FloatArray
+from treeopt.arrays import FloatArray, quantiles
 from treeopt.tree import DraftTree
 
 CONFIDENCE = 0.95
@@ -131,8 +131,7 @@ def counted_interval(
         return None
     else:
         drawn = _draw_from_table(evidence.counts, evidence.reached, tree, replicates, rng)
-    low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Interval(float(low), float(high))
+    return Interval(*quantiles(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]))
 
 
 def _reached(survival: FloatArray, tree: DraftTree) -> FloatArray:
@@ -209,8 +208,7 @@ def interval_of(drawn: FloatArray, documents: int) -> Interval | None:
     if documents < MIN_DOCUMENTS:
         return None
     tail = _expanded_tail(documents)
-    low, high = np.quantile(drawn, [tail, 1 - tail])
-    return Interval(float(low), float(high))
+    return Interval(*quantiles(drawn, [tail, 1 - tail]))
 
 
 def _expanded_tail(documents: int) -> float:

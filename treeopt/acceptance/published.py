@@ -6,7 +6,6 @@ eighty files.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -73,6 +72,8 @@ def nearest_pair(target: str, drafter: str) -> Pair | None:
     own = [n for n in of_kind if _target_of(n, kind).startswith(f"{wanted}-") or _target_of(n, kind) == wanted]
     if own:
         return Pair(_first(own), exact=True)
+    import difflib  # only a model without published ranks of its own needs it
+
     alike = {n: difflib.SequenceMatcher(None, wanted, _target_of(n, kind)[: len(wanted)]).ratio() for n in of_kind}
     return Pair(_first([n for n in of_kind if alike[n] == max(alike.values())]), exact=False)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from treeopt.acceptance.draft_lengths import DraftLengths, mixed_lengths
-from treeopt.acceptance.dynamic_trace import TraceValues
 from treeopt.acceptance.dynamic_tree import (
     DynamicTreeCaps,
     DynamicTreeValues,
@@ -34,6 +33,9 @@ from treeopt.arrays import BoolArray, FloatArray, IntArray
 from treeopt.draft_family import MAX_TOPK, Draft, DynamicTree
 from treeopt.errors import InputError
 from treeopt.tree import MAX_NODES, DraftTree
+
+if TYPE_CHECKING:
+    from treeopt.acceptance.dynamic_trace import TraceValues
 
 T = TypeVar("T")
 
@@ -92,6 +94,8 @@ class Part:
         """
         assert self.trace is not None
         if not self._values:
+            from treeopt.acceptance.dynamic_trace import TraceValues  # only dynamic trees need it
+
             limits = DynamicTreeCaps(num_steps=self.trace.depth, topk=MAX_TOPK, num_draft_tokens=MAX_NODES)
             self._values.append(TraceValues.of(self.trace, limits))
         return self._values[0]

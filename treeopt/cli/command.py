@@ -20,6 +20,8 @@ from typing import Any, Final, Literal, NoReturn, Union, get_args, get_origin, g
 import click
 from click.shell_completion import CompletionItem
 
+from treeopt.cli.values import File, Number, Text, Whole
+
 # Parameters that name what a command writes.
 _OUTPUTS: Final = ("out", "steps_out", "ranks_out", "write_dump", "report", "plot")
 INTERRUPTED: Final = 130  # exit code, as shells count it
@@ -229,14 +231,12 @@ def _type(of_type: Any, told: CliOption | Argument) -> Any:
     low, high = (None, None) if isinstance(told, Argument) else (told.min, told.max)
     if get_origin(of_type) is Literal:
         return click.Choice(get_args(of_type))
-    if of_type is Path:
-        return click.Path(path_type=Path)
     if of_type is datetime:
         return click.DateTime(["%Y-%m-%d"])
-    if (low, high) != (None, None):
-        ranged: Any = click.IntRange if of_type is int else click.FloatRange
+    if of_type in (int, float):
+        ranged: Any = Whole if of_type is int else Number
         return ranged(low, high)
-    return of_type
+    return {Path: File(), str: Text()}.get(of_type, of_type)
 
 
 def _completion(names: Names) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:

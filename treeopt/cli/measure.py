@@ -70,7 +70,7 @@ def _measure(task: Any, out: Path | None, ranks_out: Path | None, json: bool) ->
     from treeopt.cli import console
     from treeopt.extras import require
     from treeopt.files.typed import yaml_text
-    from treeopt.files.writing import check_all_writable, write_atomically
+    from treeopt.files.writing import Output, check_all_writable, write_files
     from treeopt.measure.rows import ServerSteps, accepted_profile, read_rows, rows_csv
     from treeopt.measure.run import measure as run
     from treeopt.render.measure import report
@@ -87,8 +87,9 @@ def _measure(task: Any, out: Path | None, ranks_out: Path | None, json: bool) ->
         new.append(row)
         plateaus.extend(of_row)
         served[:] = [model]
-        if out is not None:
-            write_atomically(out, rows_csv(rows), what=_WHAT)
+        profile = accepted_profile(plateaus, name="measured", target=model)
+        ranks = [Output(ranks_out, yaml_text(profile), "rank profile")] if ranks_out and profile is not None else []
+        write_files(*([] if out is None else [Output(out, rows_csv(rows), _WHAT, own=True)]), *ranks)
 
     def kept() -> str:
         if out is None:
@@ -108,8 +109,6 @@ def _measure(task: Any, out: Path | None, ranks_out: Path | None, json: bool) ->
             console.notes([kept()] if out is not None else [])
         raise _first(failed) from None
     profile = accepted_profile(plateaus, name="measured", target=served[0] if served else "")
-    if ranks_out is not None and profile is not None:
-        write_atomically(ranks_out, yaml_text(profile), what="rank profile")
     console.report(ServerSteps(rows=tuple(rows), ranks=profile), json, report)
     console.notes(_next(rows, task, out, ranks_out if profile is not None else None))
 

@@ -115,7 +115,7 @@ def parse_captures(text: str | None) -> tuple[int, ...] | None:
 
 
 def _is_size(text: str) -> bool:
-    return text.isdecimal() and len(text) < 10
+    return text.isascii() and text.isdecimal() and len(text) < 10
 
 
 def command_line() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,10 +10,11 @@ from typing import Final
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-# A log gets a line at most so often.
+# A log gets a line at most so often, and one at least so often.
 _LINE_EVERY_S: Final = 10.0
+_QUIET_S: Final = 30.0
 
 Advance = Callable[[float, int], None]
 
@@ -27,12 +29,11 @@ def progress(done_word: str, of: int, things: str, *, total: float) -> Iterator[
     """
     console = Console(stderr=True)
     if not console.is_terminal:
-        lines = _Lines(done_word, of, things, total)
-        yield lines.advance
-        lines.finish()
+        with _Lines(done_word, of, things, total) as lines:
+            yield lines.advance
         return
     columns = (TextColumn(done_word), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[count]}"))
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True) as bar:
         task, count = bar.add_task(done_word, total=total, count=""), 0
 
         def advance(share: float, number: int) -> None:
@@ -44,25 +45,47 @@ def progress(done_word: str, of: int, things: str, *, total: float) -> Iterator[
 
 
 class _Lines:
-    """Lines in a log, from the first that is due on."""
+    """Lines in a log: as things are done, and where none is for long, that the work goes on."""
 
     def __init__(self, done_word: str, of: int, things: str, total: float) -> None:
         self._words, self._of, self._total = (done_word, things), of, total
         self._start = self._last = time.monotonic()
         self._share, self._count, self._said = 0.0, 0, False
+        self._lock, self._over = threading.Lock(), threading.Event()
+
+    def __enter__(self) -> _Lines:
+        threading.Thread(target=self._remind, daemon=True).start()
+        return self
+
+    def __exit__(self, *failed: object) -> None:
+        self._over.set()
+        if self._said and failed[0] is None:
+            click.echo(f"{self._done()} in {time.monotonic() - self._start:.0f} s", err=True)
 
     def advance(self, share: float, number: int) -> None:
         """Say how far it is, if the last line was some time ago."""
-        self._share, self._count, now = self._share + share, self._count + number, time.monotonic()
-        if now - self._last >= _LINE_EVERY_S and self._count < self._of:
-            self._last, self._said = now, True
-            left_s = (self._total - self._share) * (now - self._start) / max(self._share, 1e-9)
-            done_word, things = self._words
-            click.echo(f"{done_word} {self._count} of {self._of} {things}, about {left_s:.0f} s left", err=True)
+        with self._lock:
+            self._share, self._count, now = self._share + share, self._count + number, time.monotonic()
+            if now - self._last >= _LINE_EVERY_S and self._count < self._of:
+                self._say(now)
 
-    def finish(self) -> None:
-        """The last line, if there was any."""
-        if self._said:
-            done_word, things = self._words
-            took_s = time.monotonic() - self._start
-            click.echo(f"{done_word} {self._count} of {self._of} {things} in {took_s:.0f} s", err=True)
+    def quiet(self) -> None:
+        """Say how far it is, if there was no line for long: a large model is loaded, or one thing takes minutes."""
+        with self._lock:
+            now = time.monotonic()
+            if now - self._last >= _QUIET_S:
+                self._say(now)
+
+    def _remind(self) -> None:
+        while not self._over.wait(_QUIET_S):
+            self.quiet()
+
+    def _say(self, now: float) -> None:
+        self._last, self._said = now, True
+        gone_s = now - self._start
+        left = f", about {(self._total - self._share) * gone_s / self._share:.0f} s left" if self._share else ""
+        click.echo(f"{self._done()}{left or f' after {gone_s:.0f} s'}", err=True)
+
+    def _done(self) -> str:
+        done_word, things = self._words
+        return f"{done_word} {self._count} of {self._of} {things}"

@@ -14,6 +14,7 @@ from typing import Any, Final
 import yaml
 
 from treeopt.errors import FileFormatError, InputError
+from treeopt.files.numbers import plain_number
 from treeopt.files.opening import OpenedFile, called
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -108,7 +109,7 @@ class Field:
         value = self.value
         if isinstance(value, str):
             with contextlib.suppress(ValueError):
-                value = float(value)
+                value = plain_number(value)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._type_error("a number")
         if isinstance(value, int) and abs(value) > 2**62:

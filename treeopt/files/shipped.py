@@ -46,6 +46,8 @@ def locate(kind: ShippedKind, name_or_file: str) -> Located:
         InputError: a path that looks like a file but is none.
     """
     path, names = Path(name_or_file), shipped_names(kind)
+    if not name_or_file:  # which would be this folder
+        raise UnknownNameError(_WHAT[kind], name_or_file, names, or_else=_OR_ELSE[kind])
     looks_like_a_file = "/" in name_or_file or "\\" in name_or_file or path.suffix in _SUFFIXES
     if name_or_file == STDIN:
         return Located(path, name_or_file, shipped=False)

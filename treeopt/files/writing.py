@@ -40,11 +40,12 @@ _COUNT: Final = itertools.count()
 
 
 class Output(NamedTuple):
-    """One file to write, and what it is called in messages."""
+    """One file to write, what it is called in messages, and whether the command keeps it for itself and may read it."""
 
     path: Path
     data: str | bytes
     what: str
+    own: bool = False
 
 
 def is_stream(path: Path) -> bool:
@@ -151,10 +152,11 @@ def write_files(*outputs: Output) -> None:
         InputError: see `write_atomically`.
     """
     for output in outputs:
-        refuse_overwriting(output.path)
+        if not output.own:
+            refuse_overwriting(output.path)
     with _clean_when_terminated(), contextlib.ExitStack() as stack:
         staged = []
-        for path, data, what in outputs:
+        for path, data, what, _ in outputs:
             with _told_of(path, what):
                 one = _Staged(path)
                 stack.callback(one.discard)

@@ -57,6 +57,12 @@ class Counters:
         return Counters(**counted, running=self.running, waiting=self.waiting, by_position=by_position)
 
     @property
+    def fell(self) -> bool:
+        """Whether a difference is of counters that began anew in between."""
+        counted = (getattr(self, name) for name in _NAMES if name not in _GAUGES)
+        return any(value is not None and value < 0 for value in (*counted, *self.by_position))
+
+    @property
     def drafted_per_draft(self) -> float | None:
         """Draft tokens of a draft: K where every draft had the same length; None where nothing was drafted."""
         return self.drafted / self.drafts if self.drafts and self.drafted is not None else None

@@ -13,6 +13,7 @@ from treeopt.measure.window import Chunk, StreamWindow, steady_window
 
 AGREE: Final = 0.01  # chunks and tokens of the client against the server's own, as a share
 _BEFORE_THE_END: Final = 0.85  # of the first stream's tokens: after it, drafts are cut short by the limit on tokens
+_OTHERS, _LATE = 0.05, 16  # tokens that are not ours, as a share, beyond some of the warm-up that are counted late
 _POLL_S: Final = 0.005
 _SETTLE_S: Final = 2.0  # how long a server's counters may lag behind what it sent
 
@@ -58,11 +59,15 @@ async def run_plateau(server: Server, prompts: Sequence[Prompt], *, tokens: int)
     got = sum(s[-1].tokens for s in streams)
     after = await _settled(server, idle, got)
     whole, chunks = after.since(idle), sum(len(s) - 1 for s in streams)
+    steady = end.since(begin)
+    if whole.fell or steady.fell:
+        raise ServerError("the server's counters fell", hint="was it restarted meanwhile? measure again")
+    _check_alone(end, whole, batch, got)
     return Plateau(
         batch=batch,
         prompt_tokens=sum(task.result() for task in running) / batch,
         tokens=tokens,
-        steady=end.since(begin),
+        steady=steady,
         whole=whole,
         window=steady_window(streams),
         chunks_are_steps=_agree(chunks, whole.steps) and _agree(got, whole.generated),
@@ -94,6 +99,16 @@ def _check_batch(now: Counters, batch: int, streams: Sequence[Sequence[Chunk]]) 
         raise ServerError(
             f"the server ran {at_once} of {batch} requests at once",
             hint="raise its limit (vLLM: --max-num-seqs), ask for more --tokens, or leave that concurrency out",
+        )
+
+
+def _check_alone(end: Counters, whole: Counters, batch: int, tokens: int) -> None:
+    """That nobody else was served meanwhile."""
+    generated = whole.generated or 0.0
+    if (end.running or 0.0) > batch or end.waiting or generated > (1 + _OTHERS) * tokens + _LATE:
+        raise ServerError(
+            f"the server generated {generated:g} tokens where {batch} requests of ours got {tokens}",
+            hint="measure a server that nobody else uses: step times are those of a batch size",
         )
 
 

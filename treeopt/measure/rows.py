@@ -66,9 +66,15 @@ def row_of(plateaus: Sequence[Plateau]) -> StepRow:
         half_s: float | None = half_width(window.gaps_s)
     else:
         step_s, length, n, half_s = _from_counters(plateaus)
+    k = _draft_length(plateaus)
+    if k == 0 and length > 1 + _WHOLE:
+        raise InputError(
+            f"batch {first.batch}: {length:.2f} tokens per step, and the server counts no drafts",
+            hint="its draft length is not known, so neither is what these steps are of",
+        )
     return StepRow(
         batch=first.batch,
-        k=_draft_length(plateaus),
+        k=k,
         k_max=max(len(p.whole.by_position) for p in plateaus),
         context=round(first.prompt_tokens + first.tokens / 2),
         step_ms=1e3 * step_s,

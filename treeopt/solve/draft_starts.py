@@ -20,9 +20,9 @@ from treeopt.acceptance.traffic import Traffic
 from treeopt.arrays import BoolArray, FloatArray, IntArray, distinct
 from treeopt.cost.step_cost import StepCost
 from treeopt.draft_family import OFF, Chains, Draft, StaticTrees
-from treeopt.solve.bucket import Option, depth_of, nodes_of
 from treeopt.solve.candidates import Candidates
 from treeopt.solve.neighbours import list_neighbours
+from treeopt.solve.options import Option, depth_of, nodes_of
 from treeopt.solve.price import option, widths_of
 from treeopt.solve.prices import Lengths, Prices, price_candidates
 from treeopt.solve.problem import Point, Problem

@@ -16,7 +16,7 @@ import numpy as np
 
 from treeopt.acceptance.model import exact_lengths, expected_tokens
 from treeopt.acceptance.replay import Replay
-from treeopt.arrays import FloatArray, IntArray
+from treeopt.arrays import FloatArray, IntArray, quantiles
 from treeopt.errors import InputError
 from treeopt.tree import DraftTree
 
@@ -145,4 +145,4 @@ def documents_p99(replay: Replay) -> float | None:
     used = replay.steps > 0
     if np.count_nonzero(used) < _MIN_DOCUMENTS:
         return None
-    return float(np.quantile(replay.steps[used] / replay.tokens[used], _QUANTILE))
+    return quantiles(replay.steps[used] / replay.tokens[used], [_QUANTILE])[0]

@@ -72,4 +72,5 @@ def test_a_file_that_lost_its_end(kind: str) -> None:
     for _ in range(MUTATIONS):
         found = outcome(data[: rng.randint(1, len(data))], kind)
         if isinstance(found, Imported) and isinstance(whole, Imported):
-            assert drafts(found) <= max(drafts(whole), 1.0)
+            restored = any("restored from printed digits" in warning for warning in found.warnings)  # of a cut digit
+            assert drafts(found) <= max(drafts(whole), 1.0) or restored

@@ -15,6 +15,7 @@ from treeopt.acceptance.importers.reading import ImportedSource, ImportJob, Read
 from treeopt.acceptance.profile import Conditions
 from treeopt.acceptance.table import DepthRanks
 from treeopt.files.evidence_lines import Line, Place, require
+from treeopt.files.numbers import plain_number
 from treeopt.files.rows import csv_rows
 
 _COLUMN: Final = re.compile(r"medusa(\d{1,2})_top(\d{1,3})\b")
@@ -60,7 +61,7 @@ def read_medusa_topk(job: ImportJob) -> Reading:
 
 def _probability(cells: list[str], column: int, line: Line) -> float:
     try:
-        value = float(cells[column])
+        value = plain_number(cells[column])
     except (IndexError, ValueError):
         raise line.error(f"column {column + 1} holds no number", hint="every model needs all columns") from None
     if not 0 <= value <= 1:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from treeopt.arrays import FloatArray
 from treeopt.errors import FileFormatError, InputError, UnknownNameError
 from treeopt.files.evidence_lines import SourceFile
+from treeopt.files.numbers import plain_number
 from treeopt.files.rows import ParquetRows, csv_rows, json_rows
 
 
@@ -49,7 +50,7 @@ class Table:
         found = np.empty(len(cells))
         for row, cell in enumerate(cells):
             try:
-                found[row] = float(cell) if cell != "" else np.nan
+                found[row] = plain_number(str(cell)) if cell != "" else np.nan
             except ValueError:
                 raise FileFormatError(
                     f"{self.place(row)}: '{cell}' in column {column} is not a number", hint="correct that row"

@@ -22,6 +22,7 @@ from treeopt.cost.served.bench_rows import HeldFile
 from treeopt.cost.served.step import ServedStep, drafted_widths
 from treeopt.errors import FileFormatError, TreeError
 from treeopt.files.evidence_lines import Line
+from treeopt.files.numbers import plain_number
 from treeopt.files.opening import called
 from treeopt.files.rows import csv_rows
 from treeopt.tree import DraftTree
@@ -150,7 +151,7 @@ class _Row:
         if text is None:
             raise self.line.error(f"no {name}", hint="fill it in, or leave the row out")
         try:
-            value = float(text)
+            value = plain_number(text)
         except ValueError:
             raise self.line.error(f"{name} '{text}' is not a number", hint="give a measured number") from None
         if not (value > 0 if low is None else value >= low) or value > 1e12:
