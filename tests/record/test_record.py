@@ -283,3 +283,13 @@ def test_a_header_says_what_was_dropped_before(tmp_path: Path, monkeypatch: pyte
     writer.close()
     header, kept = written(place)
     assert (json.loads(header)["dropped"], kept) == (2, "kept")
+
+
+def test_a_process_of_the_same_number_has_files_of_its_own(tmp_path: Path) -> None:
+    """A server in a container that starts again in the same folder."""
+    for _ in range(2):
+        writer = ShardWriter(tmp_path, {"engine": "vllm"})
+        writer.put(["a row\n"])
+        writer.close()
+        assert writer.dropped == 0
+    assert len(list(tmp_path.iterdir())) == 2
