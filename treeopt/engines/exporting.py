@@ -109,8 +109,15 @@ def export(
     Raises:
         InputError: the engine can load none of them: why, and what it can load.
     """
-    rule = drafts.verification.rule if isinstance(drafts, Plan) else None
-    setup = replace(setup, release=target.release, lookup=_recorded_lookup(drafts) or setup.lookup, rule=rule)
+    setup = replace(setup, release=target.release, lookup=_recorded_lookup(drafts) or setup.lookup)
+    if isinstance(drafts, Plan):
+        graphs = drafts.sources.hardware
+        setup = replace(
+            setup,
+            rule=drafts.verification.rule,
+            captured=graphs.capture_tokens or (),
+            capture_limit=graphs.capture_limit,
+        )
     fitting: list[tuple[Format, FittedDrafts]] = []
     refusals: list[InputError] = []
     for form in _formats(target, setup):

@@ -105,7 +105,8 @@ class Setup:
     `drafter` is the plan's kind (None: not known), `method` the engine's own word for it where the user gave one,
     `lookup` the rule that an n-gram drafter follows. `max_batch` is the largest batch size the engine runs, `heads` the
     number of parallel heads, `out` the file or folder that is written to, `release` the engine's, `survival` f by
-    depth to pretend, None for real drafts, `rule` the acceptance rule that is to be switched on.
+    depth to pretend, None for real drafts, `rule` the acceptance rule that is to be switched on. `captured`,
+    `capture_limit`: the graphs, in tokens per step, that the plan was priced with where the user said so.
 
     Raises:
         UnknownNameError: a device that is none.
@@ -123,6 +124,8 @@ class Setup:
     release: Release | None = None
     survival: Sequence[float] | None = None
     rule: str | None = None
+    captured: tuple[int, ...] = ()
+    capture_limit: int | None = None
 
     def __post_init__(self) -> None:
         if self.device not in _DEVICES:

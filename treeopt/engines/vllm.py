@@ -16,6 +16,7 @@ import shlex
 from typing import Any, Final
 
 from treeopt.acceptance.rules import BLOCK, DRAWN_RULES
+from treeopt.cost.hardware import DEFAULT_CAPTURE_LIMITS
 from treeopt.draft_family import OFF, Chains, chain_length
 from treeopt.engines.format import (
     DRAFT_TOKENS,
@@ -101,7 +102,7 @@ def _write_schedule(schedule: DraftSchedule, setup: Setup, word: DrafterWord) ->
         notes=(
             "with data_parallel_size > 1 vLLM drops the schedule with no more than a warning in its log, and drafts "
             f"{schedule.longest} tokens at every batch size",
-            *(_GRAPH_NOTES if setup.device == "cuda" else ()),
+            *(_graph_notes(setup, ranges) if setup.device == "cuda" else ()),
             f"above batch {end} the last length is carried on",
             *_notes(setup, word),
         ),
@@ -125,11 +126,24 @@ def _write_tree(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Wri
     )
 
 
+_LIMIT: Final = DEFAULT_CAPTURE_LIMITS["vllm"]
 _GRAPH_NOTES: Final = (
     "model runner V1 replaces full CUDA graphs by piecewise ones when there is a schedule; V2 keeps them",
     "vLLM 0.32 captures these sizes by itself; for a release that does not, add --compilation-config "
     "'{\"cudagraph_capture_sizes\": [...]}' (vllm-project/vllm#30330)",
 )
+
+
+def _graph_notes(setup: Setup, ranges: list[list[int]]) -> tuple[str, ...]:
+    widest = max(high * (length + 1) for _, high, length in ranges)
+    if widest <= (setup.capture_limit or _LIMIT):
+        return _GRAPH_NOTES
+    raised = "" if setup.capture_limit else f" (--capture-limit {widest} of search prices it so)"
+    return (
+        *_GRAPH_NOTES,
+        f"steps of more than {setup.capture_limit or _LIMIT} tokens have no graph, the widest here has {widest}: "
+        f"--max-cudagraph-capture-size {widest} captures it{raised}",
+    )
 
 
 def _asks_for_v2(setup: Setup, word: DrafterWord) -> bool:
@@ -163,8 +177,17 @@ def _config(setup: Setup, word: DrafterWord, **settings: object) -> str:
 
 
 def _written(text: str, setup: Setup, word: DrafterWord, *flags: str, variables: str = "", **more: Any) -> Written:
-    serve = shlex.join(["vllm", "serve", setup.model, "--speculative-config", text, *flags])
+    serve = shlex.join(["vllm", "serve", setup.model, "--speculative-config", text, *flags, *_graph_flags(setup)])
     return Written(content=text, file_name="vllm_speculative_config.json", launch=f"{variables}{serve}", **more)
+
+
+def _graph_flags(setup: Setup) -> list[str]:
+    """The graphs that the plan was priced with, where they are not vLLM's own choice."""
+    if setup.device == "cpu":
+        return []
+    sizes = ["--cudagraph-capture-sizes", *map(str, setup.captured)] if setup.captured else []
+    limit = [] if setup.capture_limit is None else ["--max-cudagraph-capture-size", str(setup.capture_limit)]
+    return [*sizes, *limit]
 
 
 def _notes(setup: Setup, word: DrafterWord) -> tuple[str, ...]:

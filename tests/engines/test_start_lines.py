@@ -1,9 +1,10 @@
-"""Ranks of drafts that are drawn from the drafter: the engine is told to draw them, or it is said that it is not."""
+"""What else a plan depends on is in the start line: how drafts are drawn and judged, which graphs are captured."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from engines.conftest import Part, Planned
@@ -69,3 +70,28 @@ def test_a_rule_that_nothing_switches_on_is_said(plan: Plan, rule: str, engine: 
     found = exported(plan, rule, engine, Setup(drafter=find_engine(engine).usual_drafter))
     assert any(note.startswith(f"the plan's ranks are under {rule}, which nothing here") for note in found.notes)
     assert not any("ranks are under" in note for note in exported(plan, "greedy", engine, Setup()).notes)
+
+
+def with_graphs(plan: Plan, **graphs: Any) -> Plan:
+    hardware = replace(plan.sources.hardware, **graphs)
+    return replace(plan, sources=replace(plan.sources, hardware=hardware))
+
+
+def test_graphs_that_the_plan_was_priced_with_are_captured(plan: Plan) -> None:
+    asked = with_graphs(plan, capture_tokens=(1, 4, 32), capture_limit=2048)
+    launch = export(asked, find_engine("vllm"), Setup(drafter="eagle3")).launch
+    assert launch.endswith(" --cudagraph-capture-sizes 1 4 32 --max-cudagraph-capture-size 2048")
+    assert "capture" not in export(asked, find_engine("vllm"), Setup(drafter="eagle3", device="cpu")).launch
+    assert "capture" not in export(plan, find_engine("vllm"), Setup(drafter="eagle3")).launch
+
+
+def test_steps_without_a_graph_are_told(planned: Planned) -> None:
+    """200 requests with 3 guesses are 800 tokens, vLLM captures 512 by itself."""
+    made = planned(Part(1, 8, chain(1), 400.0, 1, 400.0, 100.0), Part(9, 200, chain(3), 900.0, 3, 900.0, 800.0))
+    notes = export(made, find_engine("vllm"), Setup(drafter="eagle3")).notes
+    assert [note for note in notes if "no graph" in note] == [
+        "steps of more than 512 tokens have no graph, the widest here has 800: --max-cudagraph-capture-size 800 "
+        "captures it (--capture-limit 800 of search prices it so)"
+    ]
+    told = export(with_graphs(made, capture_limit=800), find_engine("vllm"), Setup(drafter="eagle3"))
+    assert not any("no graph" in note for note in told.notes)
