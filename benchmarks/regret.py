@@ -137,6 +137,13 @@ def summed(model: Model, gemm: Callable[[Gemm], Price], message: Price) -> Price
     return price
 
 
+def levelled(price: Price) -> Price:
+    """What a size takes is the least of it and all larger ones: the best that a price can be that never falls."""
+    grid = np.unique(np.round(np.geomspace(1, 16384, 4000)))
+    least = np.minimum.accumulate(price(grid)[::-1])[::-1]
+    return lambda tokens: np.exp(np.interp(np.log(tokens), np.log(grid), np.log(least)))
+
+
 def profile_rows(fit: KernelFit) -> Rows:
     """The rows that a shipped profile keeps, back from its curves."""
     curves = fit.residuals
@@ -216,6 +223,8 @@ def choosers(model: Model, rows: Rows, messages: Rows, hardware: Hardware) -> It
     yield "profile of the 28 shapes, judged ones left out", by_times(measured(hardware, small))
     yield "shipped profile, judged shapes left out", by_times(measured(hardware, refit))
     yield "shipped profile, their own rows", by_times(hardware.kernel_times())  # type: ignore[arg-type]
+    yield "truth, each kernel levelled", summed(model, lambda w: levelled(curve(rows, w[:2], "tokens")), truth_message)
+    yield "truth, the step levelled", levelled(summed(model, lambda w: curve(rows, w[:2], "tokens"), truth_message))
     yield "9 points of each shape", summed(model, lambda w: curve(rows, w[:2], "tokens", CALIBRATION), truth_message)
 
 

@@ -15,7 +15,7 @@ from treeopt.cost import Dtype, Experts, KernelTimes, load_hardware
 from treeopt.cost.kernels.family import Family
 from treeopt.cost.kernels.fits import FitEntry, KernelFits
 from treeopt.cost.kernels.gemm import Gemm
-from treeopt.cost.kernels.times import WIDE_FORMATS
+from treeopt.cost.kernels.stand_ins import WIDE_FORMATS
 from treeopt.errors import InputError
 from treeopt.files.shipped import locate, shipped_names
 

@@ -15,7 +15,8 @@ from treeopt.plan.plan import CreatedWith, Plan, Verification
 from treeopt.plan.sources import DrafterSource, HardwareSource, ModelSource, RanksSource, Sources
 from treeopt.planner.compare import Comparison
 from treeopt.planner.make import estimate
-from treeopt.solve.bucket import Bucket, Optimality, Option
+from treeopt.solve.bucket import Bucket
+from treeopt.solve.options import Optimality, Option
 from treeopt.solve.problem import Objective
 from treeopt.tree import DraftTree
 

@@ -27,6 +27,8 @@ def ran(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     [
         ("published_sweeps.py", "measured/vllm_step_ms_by_batch_k.csv", "vLLM PR #32374"),
         ("published_verdicts.py", "measured/specbundle_sglang.csv", "published speedups"),
+        ("published_speedups.py", "measured/specbundle_sglang.csv", "published speedups"),
+        ("served_time.py", "measured/aic_silicon_tpot.csv", "aiconfigurator-core (PyPI"),
         ("published_steps.py", "measured/vllm_step_ms_by_batch_k.csv", "vLLM PR #32374"),
         ("fits.py", "gemm/aic_gemm_bf16.csv", "aiconfigurator-core 0.12.0 (PyPI, Apache-2.0)"),
         ("regret.py", "gemm/aic_gemm_bf16.csv", "aiconfigurator-core 0.12.0 (PyPI, Apache-2.0)"),

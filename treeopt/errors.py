@@ -11,6 +11,7 @@ TreeoptError            caught once, at the command line: `error:` + `hint:`, ex
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol, TypeVar
 
 _LISTED = 40  # names that a hint lists one by one
 
@@ -42,6 +43,26 @@ class UnknownNameError(InputError):
         guess = f"did you mean {near[0]}? " if near else ""
         listed = names if len(names) <= _LISTED else [*(near or names)[:5], f"... ({len(names)} in all)"]
         super().__init__(f"unknown {kind} '{name}'", hint=f"{guess}known: {', '.join(listed)}{or_else}")
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+_NamedT = TypeVar("_NamedT", bound=_Named)
+
+
+def named(kind: str, name: str, known: Iterable[_NamedT]) -> _NamedT:
+    """The one of that name.
+
+    Raises:
+        UnknownNameError: there is none; `kind` says of what.
+    """
+    of_name = {one.name: one for one in known}
+    if name not in of_name:
+        raise UnknownNameError(kind, name, of_name)
+    return of_name[name]
 
 
 class FileFormatError(InputError):

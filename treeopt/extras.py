@@ -21,7 +21,7 @@ def require(module: str, *, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        missing = error.name or module
+        missing = (error.name or module).partition(".")[0]
         raise InputError(f"{missing} is not installed", hint=install_command(extra)) from error
 
 

@@ -223,7 +223,11 @@ class Coin:
 
 @pytest.mark.parametrize(
     ("rule", "first_accepted"),
-    [("recursive-rejection", 0.1 + 0.2 + 0.2 + 0.1), ("target-sample", 0.1)],  # sum(min(p, q)); p(best of q)
+    [  # sum(min(p, q)), which block verification does not exceed for one token; p(best of q)
+        ("recursive-rejection", 0.1 + 0.2 + 0.2 + 0.1),
+        ("block", 0.1 + 0.2 + 0.2 + 0.1),
+        ("target-sample", 0.1),
+    ],
 )
 def test_the_first_sibling_is_accepted_as_often_as_the_rule_says(rule: str, first_accepted: float) -> None:
     settings = CollectSettings(target="t/t", draft="d/d", depth=2, max_new_tokens=10_001, temperature=1.0, rule=rule)
@@ -232,4 +236,22 @@ def test_the_first_sibling_is_accepted_as_often_as_the_rule_says(rule: str, firs
     found = float(np.mean(rows.rank[:-1, 0] == 0))
     assert abs(found - first_accepted) < 5 * np.sqrt(first_accepted * (1 - first_accepted) / 10_000)
     assert rows.rank.max() <= 3
-    np.testing.assert_array_equal(rows.rank[1:-1, 0], rows.rank[:-2, 1])  # the guess is the same at every depth
+    if rule != "block":
+        np.testing.assert_array_equal(rows.rank[1:-1, 0], rows.rank[:-2, 1])  # the guess is the same at every depth
+
+
+def test_block_verification_accepts_an_equal_drafter_to_the_end(target: Path) -> None:
+    rows = record(target, str(target), temperature=1.0, seed=1, rule="block")
+    assert set(np.unique(rows.rank)) == {-2, 0}
+
+
+def test_block_verification_accepts_more_than_token_by_token() -> None:
+    """Two tokens of the same laws: 1 + .6 + sum of min(p p', q q') where token by token gives 1 + .6 + .36."""
+    settings = CollectSettings(target="t/t", draft="d/d", depth=2, max_new_tokens=10_001, temperature=1.0, rule="block")
+    coin: Any = Coin()
+    rows = Recorder(settings, coin, coin).record(EncodedPrompt(doc_id=0, tokens=PROMPT))
+    laws = [*zip(coin.p, coin.q, strict=True)]
+    both = sum(min(p1 * p2, min(p1, q1) * p2, q1 * q2) for p1, q1 in laws for p2, q2 in laws)
+    found = float(np.mean(rows.rank[:-2, 1] == 0))
+    assert both > 0.36
+    assert abs(found - both) < 5 * np.sqrt(both * (1 - both) / 10_000)

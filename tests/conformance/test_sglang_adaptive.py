@@ -23,7 +23,7 @@ from treeopt.engines.exporting import export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine
 from treeopt.engines.schedule import DraftSchedule, ScheduleStep
-from treeopt.engines.sglang import default_capture_sizes
+from treeopt.engines.sglang_config import default_capture_sizes
 from treeopt.errors import InputError
 
 pytestmark = needs_conformance

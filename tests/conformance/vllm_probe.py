@@ -27,6 +27,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "rejection_sample_method": "synthetic",
         "synthetic_acceptance_rates": RATES,
     },
+    "drawn": {"num_speculative_tokens": 4, "draft_sample_method": "probabilistic"},
+    "block": {
+        "num_speculative_tokens": 4,
+        "draft_sample_method": "probabilistic",
+        "rejection_sample_method": "block",
+    },
     "token-tree": {"num_speculative_tokens": 6, "speculative_token_tree": TREE},
 }
 _LLAMA: dict[str, Any] = {
@@ -106,6 +112,7 @@ DRAFTERS: dict[str, dict[str, Any]] = {
 ASKED = {d: ["chain", "schedule"] for d in DRAFTERS}
 for _drafter, _setting in (
     *(("ngram", "synthetic"), ("draft_model", "synthetic"), ("eagle3", "synthetic")),
+    *((drafter, rule) for drafter in ("draft_model", "eagle3", "mtp") for rule in ("drawn", "block")),
     *(("eagle", "token-tree"), ("eagle3", "token-tree")),
 ):
     ASKED[_drafter].append(_setting)
@@ -169,6 +176,8 @@ def _kept(config: Any, setting: str) -> bool:
         return list(table[1:]) == [4] * 4 + [2] * 12 + [1] * 16
     if setting == "synthetic":
         return list(getattr(config, "synthetic_acceptance_rates", None) or []) == RATES
+    if setting in ("drawn", "block"):
+        return all(getattr(config, key, None) == value for key, value in SETTINGS[setting].items())
     if setting == "token-tree":
         return bool(getattr(config, "speculative_token_tree", None))
     return bool(config.num_speculative_tokens == 4)

@@ -12,7 +12,7 @@ from model_steps import step_of
 
 from treeopt.arrays import FloatArray
 from treeopt.cost import EngineSteps, ModelStep, Ngram
-from treeopt.cost.step import _cliff as cliff
+from treeopt.cost.cliff import cliff
 
 
 def staircase(tokens: FloatArray) -> FloatArray:

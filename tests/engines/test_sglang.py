@@ -16,7 +16,7 @@ from treeopt.engines.exporting import Export, export
 from treeopt.engines.format import Setup
 from treeopt.engines.registry import find_engine
 from treeopt.engines.schedule import DraftSchedule, ScheduleStep
-from treeopt.engines.sglang import capture_sizes_for, default_capture_sizes, effective_start
+from treeopt.engines.sglang_config import capture_sizes_for, default_capture_sizes, effective_start
 from treeopt.errors import InputError
 
 Refused = Callable[..., None]

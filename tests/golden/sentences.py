@@ -20,7 +20,14 @@ SOURCES: Final = (
     *("render/search.py", "render/because.py", "render/bucket_table.py", "render/explain.py"),
     *("render/compare.py", "render/check.py"),
     *("planner/reasons.py", "planner/evidence_notes.py", "planner/for_engine.py", "planner/compare.py"),
-    *("planner/inputs.py", "check/check.py", "check/checks.py", "check/comparing.py", "check/matching.py"),
+    *(
+        "planner/inputs.py",
+        "planner/cost_input.py",
+        "check/check.py",
+        "check/checks.py",
+        "check/comparing.py",
+        "check/matching.py",
+    ),
 )
 _WORD: Final = re.compile(r"[A-Za-z]{2,}")
 _SENTENCE_ENDS: Final = re.compile(r"(?<=[.;])\s+|(?<=\|) ")

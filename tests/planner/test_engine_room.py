@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from treeopt.cost.engine import EngineSteps
 from treeopt.draft_family import OFF, Draft
 from treeopt.planner.engine_room import EngineRoom, engine_room
-from treeopt.solve.bucket import Option
+from treeopt.solve.options import Option
 from treeopt.solve.price import option
 from treeopt.tree import DraftTree
 

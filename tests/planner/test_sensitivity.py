@@ -14,7 +14,8 @@ from treeopt.cost.terms import StepTerms, Term, TermError
 from treeopt.planner.inputs import load_inputs
 from treeopt.planner.names import Names
 from treeopt.planner.sensitivity import cost_sensitivity
-from treeopt.solve.bucket import Bucket, CostSensitivity
+from treeopt.solve.bucket import Bucket
+from treeopt.solve.options import CostSensitivity
 from treeopt.solve.price import price
 from treeopt.solve.problem import Limits, Objective, Point, Problem
 from treeopt.solve.search import search

@@ -1,8 +1,8 @@
 """How far tokens per step of a run may lie from a plan's, by chance of the prompts of both.
 
 The plan has its documents, the run other ones of the same law. Both are redrawn from the plan's trace, as many as each
-has, and the differences of their E say what may be (the bootstrap of a difference). The plan's E is that of a replay,
-the run's that of a walk from a text's first token to its last one, as a server takes it.
+has, and the differences of their E say what may be (the bootstrap of a difference). E of the plan's documents is a
+replay's, E of the run's that of a walk from a text's first token to its last one, as a server takes it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Spread(NamedTuple):
 
 
 def spread(trace: Trace, tree: DraftTree, *, documents: int, tokens: int, seed: int = 0) -> Spread:
-    """The 95 % and the 99.9 % interval of E over so many new documents, less the plan's E over those of the trace."""
+    """The 95 % and the 99.9 % interval of E over so many new documents, less that over those of the trace."""
     rng = np.random.default_rng(seed)
     known = replay(trace, tree)
     planned = np.stack([known.tokens - known.steps, known.steps], axis=1).astype(np.float64)

@@ -24,6 +24,7 @@ from served.spread import Spread, spread
 from served.toys import make_noisy, make_toy, write_prompts
 
 from treeopt.acceptance.loading import read_trace
+from treeopt.acceptance.replay import replay
 from treeopt.plan.plan import Plan
 from treeopt.plan.reading import load_plan
 
@@ -90,12 +91,13 @@ class Served(NamedTuple):
     planned_drafted: int
     length: float
     planned_length: float
+    replayed_length: float
     spread: Spread
 
     @property
     def off(self) -> float:
-        """Measured less planned E."""
-        return self.length - self.planned_length
+        """Measured E, less that of the replay on the plan's prompts, which the plan's interval is around."""
+        return self.length - self.replayed_length
 
 
 served: list[Served] = []
@@ -247,13 +249,19 @@ def checked(folder: Path, plan: Plan, case: Case, name: str, batch: int) -> Serv
     (found,) = document["comparisons"]
     bucket, size = plan.bucket_for(batch), case.size
     trace = read_trace(folder / "ranks.npz")
+    tokens = bucket.acceptance_length
+    replayed = replay(trace, bucket.tree).tokens_per_step
+    assert tokens.low is not None
+    assert tokens.high is not None
+    assert tokens.low <= replayed <= tokens.high
     return Served(
         name=name,
         batch=batch,
         drafted=found["draft_tokens_per_draft"],
         planned_drafted=bucket.num_speculative_tokens,
         length=found["measured_length"],
-        planned_length=bucket.acceptance_length.value,
+        planned_length=tokens.value,
+        replayed_length=replayed,
         spread=spread(trace, bucket.tree, documents=size.run[batch], tokens=size.tokens),
     )
 
@@ -263,6 +271,6 @@ def report(row: Served) -> None:
     if path := os.environ.get("TREEOPT_TEST_VLLM_REPORT"):
         off = f"{row.off:+.3f} | {row.spread.low:+.3f} to {row.spread.high:+.3f}"
         drafted = f"{row.planned_drafted} | {row.drafted:.2f}"
-        lengths = f"{row.planned_length:.3f} | {row.length:.3f}"
+        lengths = f"{row.planned_length:.3f} | {row.replayed_length:.3f} | {row.length:.3f}"
         with Path(path).open("a") as file:
             file.write(f"| {row.name} | {row.batch} | {drafted} | {lengths} | {off} |\n")

@@ -28,7 +28,7 @@ from treeopt.acceptance.errors import EvidenceError
 from treeopt.acceptance.replay import Replay, replay_accepted
 from treeopt.acceptance.trace import Trace
 from treeopt.arrays import FloatArray, IntArray
-from treeopt.errors import InputError, UnknownNameError
+from treeopt.errors import InputError, named
 
 MAX_BUDGET: Final = 1024  # nodes; above, no engine has a kernel
 _NEVER: Final = np.iinfo(np.int64).max
@@ -71,10 +71,7 @@ def budget_rule(name: str) -> BudgetRule:
     Raises:
         UnknownNameError: there is none.
     """
-    found = next((rule for rule in RULES if rule.name == name), None)
-    if found is None:
-        raise UnknownNameError("rule", name, [rule.name for rule in RULES])
-    return found
+    return named("rule", name, RULES)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -18,6 +18,8 @@ TYPICAL: Final = "typical"
 
 EXACT_RULES: Final = (GREEDY, TARGET_SAMPLE, RECURSIVE_REJECTION, INDEPENDENT_REJECTION, BLOCK)
 APPROXIMATE_RULES: Final = (TYPICAL,)
+# Under these the drafter's guesses are drawn from its law; else they are its best ones.
+DRAWN_RULES: Final = (RECURSIVE_REJECTION, INDEPENDENT_REJECTION, BLOCK)
 RULES: Final = (*EXACT_RULES, *APPROXIMATE_RULES)
 KNOWN_RULES: Final = f"known: {', '.join(RULES)}"
 

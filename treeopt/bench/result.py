@@ -17,7 +17,7 @@ from treeopt.bench.sample import RunRedraws, RunSample
 from treeopt.cost.step_cost import StepCost
 from treeopt.files.typed import Key
 from treeopt.planner.compare import Standing
-from treeopt.solve.bucket import Option
+from treeopt.solve.options import Option
 from treeopt.solve.price import price
 from treeopt.solve.problem import Point
 from treeopt.solve.report import estimate

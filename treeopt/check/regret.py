@@ -16,8 +16,8 @@ from treeopt.cost.step_cost import StepCost
 from treeopt.draft_family import Chains
 from treeopt.plan.plan import Plan
 from treeopt.planner.inputs import Inputs
-from treeopt.solve.bucket import Option
 from treeopt.solve.draft_starts import rivals_at
+from treeopt.solve.options import Option
 from treeopt.solve.price import price
 from treeopt.solve.problem import Problem, parse_objective
 

@@ -28,7 +28,7 @@ def collect(
     temperature: Annotated[float, CliOption(help="0 for greedy decoding.")] = 0.0,
     rule: Annotated[
         str | None,
-        CliOption(help="At a temperature: target-sample (default) or recursive-rejection."),
+        CliOption(help="At a temperature: target-sample (default), recursive-rejection or block."),
     ] = None,
     seed: Annotated[int, CliOption(min=0, help="Of what is sampled.")] = 0,
     shard: Annotated[str, CliOption(help="I/N: this process takes every N-th document, from the I-th on.")] = "0/1",

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from treeopt.acceptance.profile import Conditions
-from treeopt.acceptance.rules import RECURSIVE_REJECTION
+from treeopt.acceptance.rules import BLOCK, RECURSIVE_REJECTION
 from treeopt.acceptance.trace import PAST_END, Trace
-from treeopt.arrays import IntArray
+from treeopt.arrays import FloatArray, IntArray
 from treeopt.collect.drafters import load_drafter
-from treeopt.collect.rules import accepted_sibling
+from treeopt.collect.rules import accepted_prefixes, accepted_sibling
 from treeopt.collect.settings import CollectSettings
 from treeopt.decode.batch import NOTHING
 from treeopt.decode.drafting import TextDrafter
@@ -46,9 +46,9 @@ class TraceRows:
     its path is right, so the true tokens are the path that the drafter would be on.
 
     Args:
-        rank: `[T, D]` place of the right guess: under recursive rejection the index of the accepted sibling, else
-            how many guesses the drafter places before the target's token; -1 beyond the recorded ranks, -2 where
-            the continuation is over.
+        rank: `[T, D]` place of the right guess: under recursive rejection the index of the accepted sibling, under
+            block verification 0 as far as the drafted chain is accepted, else how many guesses the drafter places
+            before the target's token; -1 beyond the recorded ranks, -2 where the continuation is over.
         topk_prob: `[T, D, 8]` the drafter's probabilities of its best guesses, best first; 0 where it has none.
         target_p1: `[T, D]` the target's probability of its token. Both are at the temperature, or at 1 if it is 0,
             and 0 where the continuation is over.
@@ -75,10 +75,14 @@ class TraceRows:
 
 
 class Outcome(NamedTuple):
-    """What came of n guesses: `rank [n]`, the drafter's `best [n, 8]` probabilities."""
+    """What came of n guesses: `rank [n]`, the drafter's `best [n, 8]` probabilities, `share [n]` drafter's / target's.
+
+    The last is of the text's token, where block verification asks for it.
+    """
 
     rank: IntArray
     best: Probabilities
+    share: FloatArray = np.zeros(0)
 
 
 class Recorder:
@@ -119,12 +123,22 @@ class Recorder:
             p = as_probabilities(self._target.reference(tokens[:-1], first=first - 1), settings.temperature)
             guesses = self._drafter.along(tokens, first=first, depth=settings.depth)
             rng = np.random.default_rng(for_rule)
-            _fill(rows, [self._outcome(g, p[d:], tokens[first + d :], rng) for d, g in enumerate(guesses)])
+            outcomes = [self._outcome(g, p[d:], tokens[first + d :], rng) for d, g in enumerate(guesses)]
+            _fill(rows, outcomes)
+            if settings.acceptance_rule == BLOCK:
+                _fill_accepted(rows, outcomes, rng)
             _fill_target(rows, np.take_along_axis(p, tokens[first:, None], axis=1)[:, 0])
         return rows
 
     def _outcome(self, guesses: Guesses, p: Probabilities, tokens: IntArray, rng: np.random.Generator) -> Outcome:
         siblings = self._settings.ranks
+        if self._settings.acceptance_rule == BLOCK:
+            # Row by row: all laws at once may not fit.
+            share = [
+                guesses.distribution(slice(i, i + 1))[0, token] / row[token]
+                for i, (row, token) in enumerate(zip(p, tokens.tolist(), strict=True))
+            ]
+            return _ranked(guesses, tokens, ranks=siblings)._replace(share=np.array(share, dtype=np.float64))
         if self._settings.acceptance_rule != RECURSIVE_REJECTION:
             return _ranked(guesses, tokens, ranks=siblings)
         events = []
@@ -192,6 +206,17 @@ def _fill(rows: TraceRows, outcomes: list[Outcome]) -> None:
         known = max(len(rows.pos) - 1 - d, 0)
         rows.rank[:known, d] = outcome.rank[shift:]
         rows.topk_prob[:known, d] = outcome.best[shift:]
+
+
+def _fill_accepted(rows: TraceRows, outcomes: list[Outcome], rng: np.random.Generator) -> None:
+    """Rank 0 as far as block verification accepts the chain that the drafter draws at a row, -1 behind."""
+    shares: FloatArray = np.zeros(rows.rank.shape)
+    for d in range(shares.shape[1]):
+        known = max(len(rows.pos) - 1 - d, 0)
+        alone = len(outcomes) == 1
+        shares[:known, d] = outcomes[0 if alone else d].share[d if alone else 0 :]
+    accepted = np.arange(shares.shape[1]) < accepted_prefixes(shares, rng=rng)[:, None]
+    rows.rank[...] = np.where(rows.rank == PAST_END, PAST_END, np.where(accepted, 0, NOTHING))
 
 
 def _fill_target(rows: TraceRows, chosen: Probabilities) -> None:

@@ -1,15 +1,16 @@
-"""Which sibling a step accepts, given the token that it emits.
+"""What a step accepts, given the tokens that are emitted.
 
 A trace follows a continuation that the target wrote, so the token is known and the event is drawn given it. Under
 greedy decoding and under target sampling (sample the target's token, accept the node that holds it) nothing is left
-to draw: the event is the token's rank among the guesses. Recursive rejection draws the siblings.
+to draw: the event is the token's rank among the guesses. Recursive rejection draws the siblings, block verification
+how far a chain is accepted.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from treeopt.arrays import FloatArray
+from treeopt.arrays import FloatArray, IntArray
 
 NONE_ACCEPTED = -1
 
@@ -47,6 +48,25 @@ def accepted_sibling(p: FloatArray, q: FloatArray, token: int, *, siblings: int,
         p = residual / residual.sum()
         q[drawn] = 0.0
     return NONE_ACCEPTED
+
+
+def accepted_prefixes(shares: FloatArray, *, rng: np.random.Generator) -> IntArray:
+    """`[n]` how many drafts block verification accepts of chains whose text is what it emits.
+
+    Run forwards (`treeopt.decode.block`), drafts x_1 .. x_i are drawn with probability q(x_1 .. x_i) and at least i of
+    them accepted with probability s_i = min(s_(i-1) p(x_i) / q(x_i), 1); what is emitted has the target's law. So by
+    Bayes, given that the text is x,
+
+        P(at least i accepted) = q(x_1 .. x_i) s_i / p(x_1 .. x_i) = min(1, R_1, .., R_i),   R_i = prod of q / p so far
+
+    Worked: q / p of 0.5 and then 4 are 0.5, 0.5; token by token it would be the same, but 4 and then 0.5 are 1, 1 in
+    place of 1, 0.5. Neither depends on how long the chain is, so one draw serves every length.
+
+    Args:
+        shares: `[n, D]` q / p of the text's token at each depth, each given the tokens before it; 0 beyond its end.
+    """
+    at_least = np.minimum.accumulate(np.cumprod(shares, axis=1), axis=1)
+    return np.asarray(np.count_nonzero(rng.random((len(shares), 1)) < at_least, axis=1))
 
 
 def _draw(weight: FloatArray, rng: np.random.Generator) -> int:

@@ -9,12 +9,12 @@ from typing import Final, Literal
 from treeopt.acceptance.paths import MAX_RANKS
 from treeopt.acceptance.profile import Conditions
 from treeopt.acceptance.prompt_lookup import KNOWN_RULES, PromptLookup, parse_lookup
-from treeopt.acceptance.rules import GREEDY, RECURSIVE_REJECTION, TARGET_SAMPLE
+from treeopt.acceptance.rules import BLOCK, GREEDY, RECURSIVE_REJECTION, TARGET_SAMPLE
 from treeopt.collect.heads.files import HeadKind, kind_of
 from treeopt.errors import InputError, UnknownNameError
 
 MAX_DEPTH: Final = 64
-RECORDED_RULES: Final = (GREEDY, TARGET_SAMPLE, RECURSIVE_REJECTION)
+RECORDED_RULES: Final = (GREEDY, TARGET_SAMPLE, RECURSIVE_REJECTION, BLOCK)
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
 
 DraftKind = Literal["ngram", "early-exit"] | HeadKind

@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from treeopt.arrays import Axis, FloatArray, IntArray
-from treeopt.cost.forward_pass import ForwardPass
-from treeopt.cost.kernels.family import Family
+from treeopt.cost.drafting import OwnLayers
 from treeopt.cost.kernels.gemm import Gemm
 
 
@@ -50,7 +49,7 @@ _ONLY_THE_HEAD: Final = Guessing()
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlockPass:
+class BlockPass(OwnLayers):
     """One pass per step over `rows` tokens of every request, of which `guesses` give a guess.
 
     What runs is the same whatever of the block is verified: the engine fixes the width of the pass when it starts (vLLM
@@ -68,7 +67,6 @@ class BlockPass:
         own_vocab_bytes: memory of an embedding and LM head of its own.
     """
 
-    network: ForwardPass
     rows: int
     guesses: int
     entry: Entry
@@ -108,15 +106,6 @@ class BlockPass:
         gemms = (*self.entry.fusion, *self.beside, *self.guessing.over_guesses, *self.guessing.per_guess)
         own = sum(gemm.weights for gemm in gemms)  # the injection is the layers' own keys and values
         return self.network.layer_bytes + own * self.network.formats.wide.bytes_per_value + self.own_vocab_bytes
-
-    def cache_bytes(self, context: int) -> float:
-        """That of its layers."""
-        return self.network.cache_bytes(context)
-
-    @property
-    def families(self) -> tuple[Family, ...]:
-        """Those of a forward pass."""
-        return self.network.families
 
     @cached_property
     def _table(self) -> Callable[[tuple[int, ...], tuple[int, ...]], FloatArray]:

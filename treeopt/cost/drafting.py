@@ -65,7 +65,23 @@ class _Tables(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Passes:
+class OwnLayers:
+    """A drafter with layers of its own, and what follows from them."""
+
+    network: ForwardPass
+
+    def cache_bytes(self, context: int) -> float:
+        """That of its layers."""
+        return self.network.cache_bytes(context)
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """Those of a forward pass."""
+        return self.network.families
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passes(OwnLayers):
     """One pass per depth: pass d runs the `widths[d]` nodes that get children through `network`, after `fusion`.
 
     The first pass takes in what the last step accepted, after `entry` besides: depth + 1 tokens per request, the
@@ -76,7 +92,6 @@ class Passes:
     times that never fall as tokens grow give it.
     """
 
-    network: ForwardPass
     fusion: tuple[Gemm, ...] = ()
     entry: tuple[Gemm, ...] = ()
     own_vocab_bytes: float = 0.0
@@ -109,15 +124,6 @@ class Passes:
         """The layers, the fusion, and embedding and LM head where they are its own."""
         own = sum(gemm.weights for gemm in (*self.fusion, *self.entry))
         return self.network.layer_bytes + own * self.network.formats.layers.bytes_per_value + self.own_vocab_bytes
-
-    def cache_bytes(self, context: int) -> float:
-        """That of its layers."""
-        return self.network.cache_bytes(context)
-
-    @property
-    def families(self) -> tuple[Family, ...]:
-        """Those of a forward pass."""
-        return self.network.families
 
     @cached_property
     def _tables(self) -> Callable[[tuple[int, ...], tuple[int, ...], int], _Tables]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 from treeopt.acceptance.prompt_lookup import PromptLookup, parse_lookup
+from treeopt.acceptance.rules import DRAWN_RULES
 from treeopt.draft_family import OFF, in_words
 from treeopt.engines.fitting import FittedDrafts, Loss, fit_plan, fit_schedule
 from treeopt.engines.format import Bug, CheckedBy, Format, Setup, Written
@@ -109,6 +110,14 @@ def export(
         InputError: the engine can load none of them: why, and what it can load.
     """
     setup = replace(setup, release=target.release, lookup=_recorded_lookup(drafts) or setup.lookup)
+    if isinstance(drafts, Plan):
+        graphs = drafts.sources.hardware
+        setup = replace(
+            setup,
+            rule=drafts.verification.rule,
+            captured=graphs.capture_tokens or (),
+            capture_limit=graphs.capture_limit,
+        )
     fitting: list[tuple[Format, FittedDrafts]] = []
     refusals: list[InputError] = []
     for form in _formats(target, setup):
@@ -122,6 +131,9 @@ def export(
     form, fitted = min(fitting, key=lambda pair: _lost(pair[1]))
     if synthetic:
         setup = replace(setup, survival=_survival(drafts, fitted.schedule, form, target))
+    left_out = _left_out(target, form, setup)
+    if left_out:
+        setup = replace(setup, rule=None)
     written = form.write(fitted.schedule, setup, form.drafters.word(setup))
     unasked = _unasked(target, form, setup)
     return Export(
@@ -135,6 +147,7 @@ def export(
             *fitted.notes,
             *written.notes,
             *_general_notes(form, fitted.schedule, setup),
+            *left_out,
             *unasked,
             *_foreign_lookup(drafts, target),
         ),
@@ -218,6 +231,14 @@ def _general_notes(form: Format, schedule: DraftSchedule, setup: Setup) -> list[
     if schedule.only == OFF:
         notes.append("nothing is drafted: the list is empty")
     return notes
+
+
+def _left_out(target: EngineAt, form: Format, setup: Setup) -> list[str]:
+    """That the rule behind the plan's ranks is not the engine's usual one, and not switched on."""
+    since = form.switches.get(setup.rule or "")
+    if setup.rule not in DRAWN_RULES or (since is not None and since <= target.release):
+        return []
+    return [f"the plan's ranks are under {setup.rule}, which nothing here switches on: {target.words} may accept less"]
 
 
 def _unasked(target: EngineAt, form: Format, setup: Setup) -> list[str]:

@@ -105,7 +105,8 @@ class Setup:
     `drafter` is the plan's kind (None: not known), `method` the engine's own word for it where the user gave one,
     `lookup` the rule that an n-gram drafter follows. `max_batch` is the largest batch size the engine runs, `heads` the
     number of parallel heads, `out` the file or folder that is written to, `release` the engine's, `survival` f by
-    depth to pretend, None for real drafts.
+    depth to pretend, None for real drafts, `rule` the acceptance rule that is to be switched on. `captured`,
+    `capture_limit`: the graphs, in tokens per step, that the plan was priced with where the user said so.
 
     Raises:
         UnknownNameError: a device that is none.
@@ -122,6 +123,9 @@ class Setup:
     out: Path | None = None
     release: Release | None = None
     survival: Sequence[float] | None = None
+    rule: str | None = None
+    captured: tuple[int, ...] = ()
+    capture_limit: int | None = None
 
     def __post_init__(self) -> None:
         if self.device not in _DEVICES:
@@ -175,7 +179,8 @@ class Format:
 
     `read` answers None for a file of another shape and raises for one of this shape that the engine would refuse
     or misread. `pretends_since`: the
-    release from which on the engine can be told what to accept (`Setup.survival`), None where none can.
+    release from which on the engine can be told what to accept (`Setup.survival`), None where none can. `switches`:
+    the acceptance rules that a setting switches on, and from which release; the engine's usual one is not among them.
     """
 
     name: str
@@ -186,6 +191,7 @@ class Format:
     since: Release | None = None
     before: Release | None = None
     pretends_since: Release | None = None
+    switches: Mapping[str, Release] = field(default_factory=dict)
 
     def refusal(self, setup: Setup) -> InputError | None:
         """Why the engine does not run the drafter in this way; None where it does."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from treeopt.errors import UnknownNameError
+from treeopt.errors import named
 
 
 class BudgetBuild(NamedTuple):
@@ -45,7 +45,4 @@ def budget_build(name: str) -> BudgetBuild:
     Raises:
         UnknownNameError: there is none.
     """
-    found = next((build for build in BUILDS if build.name == name), None)
-    if found is None:
-        raise UnknownNameError("build", name, [build.name for build in BUILDS])
-    return found
+    return named("build", name, BUILDS)

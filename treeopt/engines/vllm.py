@@ -15,6 +15,8 @@ import json
 import shlex
 from typing import Any, Final
 
+from treeopt.acceptance.rules import BLOCK, DRAWN_RULES
+from treeopt.cost.hardware import DEFAULT_CAPTURE_LIMITS
 from treeopt.draft_family import OFF, Chains, chain_length
 from treeopt.engines.format import (
     DRAFT_TOKENS,
@@ -58,10 +60,13 @@ _NOTES: Final = {
     "dspark": 'add "enable_adaptive_verification": true to verify in every step as many drafts as pay; it needs '
     "captured graphs for every batch, and no LoRA, pipeline parallelism or logprobs",
 }
+_DRAWN: Final = dict.fromkeys(DRAWN_RULES, Release(0, 25, 0))
+_LISTED: Final = ("ngram", "suffix", "medusa")  # drafters without a law to draw from
 _PARALLEL: Final = (
     "a pass is as wide as num_speculative_tokens at every batch size; model runner V2 drafted P-EAGLE token by token "
     "until May 2026 (vllm-project/vllm#43010)"
 )
+_V2: Final = "VLLM_USE_V2_MODEL_RUNNER=1 "
 _ONLY_V2: Final = "DFlash2 loads on model runner V2 only; on V1 it fails or drafts worse without a word (vLLM PR 52816)"
 _PROOF: Final = (
     f"vllm:spec_decode_num_draft_tokens_total / vllm:spec_decode_num_drafts_total on /metrics, the {DRAFT_TOKENS}, is"
@@ -71,7 +76,14 @@ _LOG: Final = "; the log has 'SpecDecoding metrics: Mean acceptance length'"
 
 def _write_chain(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
     text = _config(setup, word, num_speculative_tokens=schedule.longest)
-    return _written(text, setup, word, proof=f"{_PROOF} {schedule.longest}{_LOG}", notes=_notes(setup, word))
+    return _written(
+        text,
+        setup,
+        word,
+        variables=_V2 if setup.rule == BLOCK else "",
+        proof=f"{_PROOF} {schedule.longest}{_LOG}",
+        notes=_notes(setup, word),
+    )
 
 
 def _write_schedule(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Written:
@@ -83,14 +95,14 @@ def _write_schedule(schedule: DraftSchedule, setup: Setup, word: DrafterWord) ->
         _config(setup, word, num_speculative_tokens=schedule.longest, **{PER_BATCH: ranges}),
         setup,
         word,
-        variables="VLLM_USE_V2_MODEL_RUNNER=1 " if _asks_for_v2(setup, word) else "",
+        variables=_V2 if setup.rule == BLOCK or _asks_for_v2(setup, word) else "",
         proof=f"{_PROOF} {lengths}{_LOG}",
         capture_sizes=() if setup.device == "cpu" else _graph_sizes(ranges),
         capture_unit="tokens",
         notes=(
             "with data_parallel_size > 1 vLLM drops the schedule with no more than a warning in its log, and drafts "
             f"{schedule.longest} tokens at every batch size",
-            *(_GRAPH_NOTES if setup.device == "cuda" else ()),
+            *(_graph_notes(setup, ranges) if setup.device == "cuda" else ()),
             f"above batch {end} the last length is carried on",
             *_notes(setup, word),
         ),
@@ -114,11 +126,24 @@ def _write_tree(schedule: DraftSchedule, setup: Setup, word: DrafterWord) -> Wri
     )
 
 
+_LIMIT: Final = DEFAULT_CAPTURE_LIMITS["vllm"]
 _GRAPH_NOTES: Final = (
     "model runner V1 replaces full CUDA graphs by piecewise ones when there is a schedule; V2 keeps them",
     "vLLM 0.32 captures these sizes by itself; for a release that does not, add --compilation-config "
     "'{\"cudagraph_capture_sizes\": [...]}' (vllm-project/vllm#30330)",
 )
+
+
+def _graph_notes(setup: Setup, ranges: list[list[int]]) -> tuple[str, ...]:
+    widest = max(high * (length + 1) for _, high, length in ranges)
+    if widest <= (setup.capture_limit or _LIMIT):
+        return _GRAPH_NOTES
+    raised = "" if setup.capture_limit else f" (--capture-limit {widest} of search prices it so)"
+    return (
+        *_GRAPH_NOTES,
+        f"steps of more than {setup.capture_limit or _LIMIT} tokens have no graph, the widest here has {widest}: "
+        f"--max-cudagraph-capture-size {widest} captures it{raised}",
+    )
 
 
 def _asks_for_v2(setup: Setup, word: DrafterWord) -> bool:
@@ -143,12 +168,26 @@ def _config(setup: Setup, word: DrafterWord, **settings: object) -> str:
         if setup.device == "cpu":  # it starts, and dies at the first draft
             raise InputError("vLLM on a CPU cannot pretend acceptance", hint="leave --synthetic or --device cpu out")
         config |= {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": list(setup.survival)}
+    elif setup.rule in _DRAWN and word not in [WORDS[kind] for kind in _LISTED]:
+        if setup.rule == BLOCK and setup.device == "cpu":
+            raise InputError("vLLM verifies blocks on model runner V2 alone", hint="leave --device cpu out")
+        config["draft_sample_method"] = "probabilistic"
+        config |= {"rejection_sample_method": "block"} if setup.rule == BLOCK else {}
     return json.dumps(config | settings, separators=(",", ":"))
 
 
 def _written(text: str, setup: Setup, word: DrafterWord, *flags: str, variables: str = "", **more: Any) -> Written:
-    serve = shlex.join(["vllm", "serve", setup.model, "--speculative-config", text, *flags])
+    serve = shlex.join(["vllm", "serve", setup.model, "--speculative-config", text, *flags, *_graph_flags(setup)])
     return Written(content=text, file_name="vllm_speculative_config.json", launch=f"{variables}{serve}", **more)
+
+
+def _graph_flags(setup: Setup) -> list[str]:
+    """The graphs that the plan was priced with, where they are not vLLM's own choice."""
+    if setup.device == "cpu":
+        return []
+    sizes = ["--cudagraph-capture-sizes", *map(str, setup.captured)] if setup.captured else []
+    limit = [] if setup.capture_limit is None else ["--max-cudagraph-capture-size", str(setup.capture_limit)]
+    return [*sizes, *limit]
 
 
 def _notes(setup: Setup, word: DrafterWord) -> tuple[str, ...]:
@@ -188,6 +227,7 @@ VLLM: Final = Engine(
             drafters=DRAFTERS,
             since=Release(0, 10, 1),
             pretends_since=Release(0, 20, 0),
+            switches=_DRAWN,
         ),
         Format(
             name="token-tree",
@@ -206,6 +246,7 @@ VLLM: Final = Engine(
             drafters=Drafters(engine="vLLM's schedule", words=_SCHEDULED, default="eagle3"),
             since=_SCHEDULES,
             pretends_since=Release(0, 20, 0),
+            switches=_DRAWN,
         ),
     ),
     bugs=(

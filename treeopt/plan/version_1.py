@@ -23,7 +23,8 @@ from treeopt.plan.sources import (
     Source,
     Sources,
 )
-from treeopt.solve.bucket import Bucket, Category, CostSensitivity, EngineLoss, Optimality, Option, WorstLoss
+from treeopt.solve.bucket import Bucket
+from treeopt.solve.options import Category, CostSensitivity, EngineLoss, Optimality, Option, WorstLoss
 from treeopt.solve.problem import Limits, Objective
 from treeopt.solve.time_limit import NO_LIMIT, TimeLimit, TimePerToken
 from treeopt.tree import DraftTree

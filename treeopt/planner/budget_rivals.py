@@ -14,7 +14,7 @@ from treeopt.cost.step import ModelStep
 from treeopt.draft_family import chain_length
 from treeopt.files.typed import Count
 from treeopt.planner.inputs import Inputs
-from treeopt.solve.bucket import Option
+from treeopt.solve.options import Option
 from treeopt.solve.problem import Limits, Point, Problem
 from treeopt.solve.search import search
 

@@ -24,8 +24,8 @@ from treeopt.plan.plan import Plan
 from treeopt.plan.reading import load_plan
 from treeopt.planner.inputs import Inputs, inputs_of
 from treeopt.planner.wording import price_warnings, words_in
-from treeopt.solve.bucket import Option
 from treeopt.solve.choose import paired_gain
+from treeopt.solve.options import Option
 from treeopt.solve.price import price
 from treeopt.solve.problem import TIE, Point
 from treeopt.solve.report import estimate

@@ -20,7 +20,8 @@ from treeopt.plan.plan import Plan
 from treeopt.planner.compare import Rival
 from treeopt.planner.inputs import Inputs
 from treeopt.planner.price_interval import speedup_over, with_rate
-from treeopt.solve.bucket import Bucket, Option
+from treeopt.solve.bucket import Bucket
+from treeopt.solve.options import Option
 from treeopt.solve.price import price
 from treeopt.solve.problem import Point
 from treeopt.tree import DraftTree

@@ -8,7 +8,7 @@ import numpy as np
 
 from treeopt.cost.step import ModelStep
 from treeopt.files.typed import NotNegative
-from treeopt.solve.bucket import Option
+from treeopt.solve.options import Option
 
 
 class EngineRoom(NamedTuple):

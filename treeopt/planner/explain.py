@@ -30,8 +30,9 @@ from treeopt.planner.inputs import Inputs
 from treeopt.planner.reasons import cliff
 from treeopt.planner.sensitivity import TermedCost, cost_sensitivity, step_terms
 from treeopt.planner.wording import price_warnings, words_in
-from treeopt.solve.bucket import Bucket, CostSensitivity, Option
+from treeopt.solve.bucket import Bucket
 from treeopt.solve.draft_starts import rivals_at
+from treeopt.solve.options import CostSensitivity, Option
 from treeopt.solve.price import price
 from treeopt.solve.problem import Limits, Point, Problem
 from treeopt.solve.report import best_chain

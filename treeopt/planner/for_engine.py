@@ -19,9 +19,10 @@ from treeopt.files.shipped import gpu_profile
 from treeopt.planner.engine_questions import FormatQuestion, format_questions
 from treeopt.planner.inputs import Inputs
 from treeopt.planner.names import SEARCHED_WITHIN
-from treeopt.solve.bucket import Bucket, Option
+from treeopt.solve.bucket import Bucket
 from treeopt.solve.buckets import batches_in_words
 from treeopt.solve.choose import paired_gain
+from treeopt.solve.options import Option
 from treeopt.solve.price import price
 from treeopt.solve.problem import Objective, Point, Problem
 from treeopt.solve.search import Answer, search

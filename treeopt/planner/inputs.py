@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from treeopt.acceptance.model import expected_tokens, path_probabilities
 from treeopt.acceptance.profile import stated
 from treeopt.acceptance.rules import APPROXIMATE_RULES, GREEDY, RULES
 from treeopt.acceptance.traffic import Traffic
@@ -21,37 +19,30 @@ from treeopt.cost import (
     parse_drafter,
 )
 from treeopt.cost.drafter import Ngram, OnePass, Suffix
-from treeopt.cost.formats import Dtype
 from treeopt.cost.hardware import hardware_document
-from treeopt.cost.kernels.experts import MAX_SKEW
-from treeopt.cost.kernels.family import Family
 from treeopt.cost.kernels.rough import ROUGH_PRICES
-from treeopt.cost.kernels.times import STAND_INS, WIDE_FORMATS
-from treeopt.cost.model_config import name_of
-from treeopt.cost.model_file import model_document, model_from
+from treeopt.cost.model_file import model_document
 from treeopt.cost.served.published import ConstantsFrom, PriceError, ServedConstants, served_constants
 from treeopt.cost.step_cost import StepCost
 from treeopt.draft_family import MeasuredDrafts
 from treeopt.errors import FileFormatError, InputError, UnknownNameError
-from treeopt.files.documents import Document
 from treeopt.files.shipped import locate
 from treeopt.plan.plan import Plan
 from treeopt.plan.sources import (
-    CostSource,
     DrafterSource,
     HardwareSource,
     ModelSource,
     Source,
     Sources,
 )
+from treeopt.planner.cost_input import cost_table, priced_by
 from treeopt.planner.evidence_notes import evidence_notes
-from treeopt.planner.names import DEFAULT_HARDWARE, DEFAULT_MODEL, Names
+from treeopt.planner.model_input import default_dtype, priced_model
+from treeopt.planner.names import DEFAULT_HARDWARE, Names
 from treeopt.planner.traffic_input import file_of, load_traffic, traffic_of_table
-from treeopt.tree import DraftTree
 
 if TYPE_CHECKING:
     from treeopt.cost.step_table import TableStep
-    from treeopt.cost.tables.loading import CostTable
 
 MAX_TEMPERATURE: Final = 10.0  # beyond, text is noise
 
@@ -178,11 +169,11 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
         raise InputError(f"temperature {names.temperature:g} is out of range", hint=f"give 0 to {MAX_TEMPERATURE:g}")
     names = replace(names, drafter=named_drafter(names.drafter))
     hardware_at, model_at = locate("hardware", names.hardware), locate("models", names.model)
-    table = _cost_table(names.cost) if isinstance(names.cost, str) else None
+    table = cost_table(names.cost) if isinstance(names.cost, str) else None
     # Read once, so that the hash is of what was used: a pipe has nothing to give a second time.
     hardware_file, model_file = hardware_document(hardware_at.path), model_document(model_at.path)
     hardware = Hardware.from_document(hardware_file)
-    model, no_price = _priced_model(model_file, names)
+    model, no_price = priced_model(model_file, names)
     unnamed, names = names.ranks is None, names.with_ranks(model.name)
     # Others' ranks are nobody's table's.
     if table is not None and unnamed:
@@ -194,7 +185,7 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
         drafter = drafter.starting_with(names.masks)
     served = served_constants(hardware, drafter.kind)
     engine = replace(hardware, engine_steps=served.steps).engine(names.capture_tokens, names.capture_limit)
-    dtype = names.dtype or _default_dtype(hardware, model)
+    dtype = names.dtype or default_dtype(hardware, model)
     kernels = ModelStep(
         model=model,
         times=hardware.kernel_times(),
@@ -205,7 +196,7 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
         engine=engine,
         lengths=evidence.lengths_of_drafts if isinstance(drafter, Ngram | Suffix) else None,
     )
-    priced = _priced(table or names.cost, kernels, evidence, names, no_price)
+    priced = priced_by(table or names.cost, kernels, evidence, names, no_price)
     return Inputs(
         names=names,
         evidence=evidence,
@@ -242,108 +233,12 @@ def load_inputs(names: Names, *, confidence: bool = False) -> Inputs:
     )
 
 
-def _priced_model(file: Document, names: Names) -> tuple[ModelShape, str | None]:
-    """The model, and why it has no price: then it stands by its name alone beside the step times of a table.
-
-    Raises:
-        InputError: it has no price, and no table is given.
-    """
-    try:
-        return _routed(model_from(file), names), None
-    except InputError as error:
-        if not isinstance(names.cost, str):
-            raise
-        shape = load_model(locate("models", DEFAULT_MODEL).path)
-        return replace(shape, name=name_of(Path(file.name)), source=file.name), str(error)
-
-
-class _Priced(NamedTuple):
-    """What prices the step, and where it is from if that is not the hardware's kernels."""
-
-    cost: StepCost
-    source: CostSource | None = None
-    findings: tuple[str, ...] = ()
-
-
-def _priced(
-    cost: Any,
-    kernels: ModelStep,
-    evidence: Traffic,
-    names: Names,
-    no_price: str | None,
-) -> _Priced:
-    """Of a table (`CostTable`), a cost of the caller's own, or neither."""
-    if cost is None:
-        return _Priced(kernels)
-    if not hasattr(cost, "at_lengths"):
-        return _Priced(cost, CostSource(name=type(cost).__name__, sha256=""))
-    table = cost.at_lengths(_chain_lengths(evidence))
-    source = CostSource(name=table.name, file=str(names.cost), sha256=table.sha256)
-    findings = table.findings
-    if no_price is not None:
-        findings = (*findings, f"the model has no price ({no_price}): only what the table reaches is known")
-    # Nobody's table is carried on by a model and a GPU that were not named.
-    from treeopt.cost.step_table import TreeTable
-
-    carried = names.prices_steps and no_price is None and not isinstance(table.table, TreeTable)
-    return _Priced(table.step(carried_by=kernels if carried else None), source, findings)
-
-
-def _default_dtype(hardware: Hardware, model: ModelShape) -> str:
-    """The model's format; where the profile is of another 16-bit or wider one alone, as a processor's is, that one."""
-    fits = hardware.fits
-    if fits is None or model.dtype not in WIDE_FORMATS:
-        return model.dtype
-    own = Dtype(model.dtype)
-    found = fits.get(Family.GEMM, *STAND_INS.get(own, (own,))) or fits.get(Family.GEMM, *WIDE_FORMATS)
-    return model.dtype if found is None or found.dtype in STAND_INS else str(found.dtype)
-
-
 def _drafter_source(text: str) -> DrafterSource:
     """The drafter's kind, and the file of its model where one was named."""
     kind, _, name = text.partition(":")
     if not name:
         return DrafterSource(kind=kind)
     return DrafterSource(kind=text) if locate("models", name).shipped else DrafterSource(kind=kind, file=name)
-
-
-def _cost_table(name: str) -> CostTable:
-    from treeopt.cost.tables.loading import load_cost_table  # imports all readers of step times
-
-    return load_cost_table(Path(name))
-
-
-def _chain_lengths(evidence: Traffic) -> Callable[[int], float]:
-    """Tokens per step of chains of K drafts."""
-    models = [(part.weight, part.profile.model()) for part in evidence.parts]
-
-    def tokens_per_step(K: int) -> float:
-        chain = DraftTree.chain(K)
-        return sum(weight * expected_tokens(path_probabilities(model, chain)) for weight, model in models)
-
-    return tokens_per_step
-
-
-def _routed(model: ModelShape, names: Names) -> ModelShape:
-    """The model with the routing that was asked for."""
-    skew, correlation = names.expert_skew, names.expert_correlation
-    if skew is None and correlation is None:
-        return model
-    if model.experts is None:
-        raise InputError(
-            f"{model.name} has no experts to be skewed",
-            hint="leave --expert-skew and --expert-correlation out",
-        )
-    if skew is not None and not 0.0 <= skew <= MAX_SKEW:
-        raise InputError(f"an expert skew of {skew:g} is out of range", hint=f"give 0 (balanced) to {MAX_SKEW:g}")
-    if correlation is not None and not 0.0 <= correlation <= 1.0:
-        raise InputError(f"an expert correlation of {correlation:g} is out of range", hint="give 0 (none) to 1")
-    experts = replace(
-        model.experts,
-        skew=model.experts.skew if skew is None else skew,
-        correlation=model.experts.correlation if correlation is None else correlation,
-    )
-    return replace(model, experts=experts)
 
 
 def inputs_of(

@@ -26,8 +26,10 @@ from treeopt.planner.reasons import (
     within_limits,
 )
 from treeopt.planner.sensitivity import cost_sensitivity
+from treeopt.planner.served_time import served_notes
 from treeopt.planner.start_up import branch_notes, off_notes, started
-from treeopt.solve.bucket import Bucket, EngineLoss, WorstLoss
+from treeopt.solve.bucket import Bucket
+from treeopt.solve.options import EngineLoss, WorstLoss
 from treeopt.solve.problem import Problem
 from treeopt.solve.report import estimate, held_out_length
 from treeopt.solve.search import Answer, search
@@ -120,6 +122,7 @@ def make_plan(
             *map(Note.warning, branch_notes(buckets, inputs)),
             *(note for note in of_inputs if note.text not in of_buckets),
             *(Note.note(text) for text in said),
+            *served_notes(buckets, inputs, question.time_limit.output_tokens),
         ),
         sources=sources,
         limits=answers[0].problem.caps,

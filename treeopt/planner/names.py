@@ -26,7 +26,8 @@ class Names:
     demonstration where nothing is asked for. `cost` is a table of step times that counts where it reaches, carried on
     by the model of the hardware, or a cost of the caller's own. `masks` is how many tokens the engine is started to
     guess per pass of a drafter of blocks; None is what it was trained for. `temperature` and `rule` are those that will
-    be served, where the evidence may be of others.
+    be served, where the evidence may be of others. `prompt_tokens` is how long prompts are that are served beside, in
+    chunks of `chunk_tokens` at most (`prefill.DEFAULT_CHUNK`); without it decoding is undisturbed.
     """
 
     ranks: str | None = None
@@ -44,6 +45,8 @@ class Names:
     cost: str | StepCost | None = None
     temperature: float | None = None
     rule: str | None = None
+    prompt_tokens: int | None = None
+    chunk_tokens: int | None = None
 
     def with_ranks(self, model: str) -> Names:
         """The same with ranks by name: those given, else what is published nearest to `model` and the drafter.

@@ -14,7 +14,8 @@ from treeopt.answer import PRICE_LEVEL, Estimate
 from treeopt.cost.served.published import PriceError
 from treeopt.cost.step import ModelStep
 from treeopt.planner.engine_room import engine_adds_s
-from treeopt.solve.bucket import Bucket, Option, PaysIf, Verdict
+from treeopt.solve.bucket import Bucket, Verdict
+from treeopt.solve.options import Option, PaysIf
 
 _TO_80: Final = 1.2816 / 1.9600  # normal quantiles of 80 % and 95 %
 

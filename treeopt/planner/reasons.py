@@ -12,8 +12,9 @@ from treeopt.cost.step_cost import StepCost
 from treeopt.draft_family import Chains
 from treeopt.draft_words import DraftWords, K, words_for
 from treeopt.plan.sources import RanksSource
-from treeopt.solve.bucket import Bucket, CostSensitivity, Option
+from treeopt.solve.bucket import Bucket
 from treeopt.solve.buckets import batches_in_words
+from treeopt.solve.options import CostSensitivity, Option
 from treeopt.solve.problem import TIE, Objective, Problem
 from treeopt.solve.time_limit import TimeLimit
 from treeopt.solve.weights import expected

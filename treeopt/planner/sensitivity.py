@@ -15,8 +15,9 @@ from treeopt.acceptance.traffic import Traffic
 from treeopt.cost.step_cost import StepCost
 from treeopt.cost.terms import StepTerms, Term, TermError
 from treeopt.draft_family import DynamicTrees
-from treeopt.solve.bucket import Bucket, CostFlip, CostSensitivity, Option, TermSensitivity
+from treeopt.solve.bucket import Bucket
 from treeopt.solve.draft_starts import Rivals, rivals_at
+from treeopt.solve.options import CostFlip, CostSensitivity, Option, TermSensitivity
 from treeopt.solve.price import price
 from treeopt.solve.problem import Objective, Point, Problem
 from treeopt.tree import DraftTree

@@ -14,7 +14,8 @@ from treeopt.cost.forward_pass import ForwardPass
 from treeopt.cost.kernels.attention import Attention, GroupedAttention, LatentAttention
 from treeopt.cost.kernels.experts import Experts
 from treeopt.cost.kernels.gemm import Gemm
-from treeopt.cost.kernels.times import WIDE_FORMATS, KernelTimes
+from treeopt.cost.kernels.stand_ins import WIDE_FORMATS
+from treeopt.cost.kernels.times import KernelTimes
 from treeopt.cost.model import ModelShape
 from treeopt.profile.attention import LATENT_DIMS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from treeopt.cost.kernels.times import WIDE_FORMATS
+from treeopt.cost.kernels.stand_ins import WIDE_FORMATS
 from treeopt.profile import points
 from treeopt.profile.attention import attention_workload, schedule_workload
 from treeopt.profile.compaction import compaction_workload

@@ -6,7 +6,8 @@ from rich.text import Text
 
 from treeopt.draft_words import DraftWords
 from treeopt.render.text import estimate, loss, ms, words
-from treeopt.solve.bucket import Bucket, EngineLoss
+from treeopt.solve.bucket import Bucket
+from treeopt.solve.options import EngineLoss
 
 
 def because(bucket: Bucket, how: DraftWords) -> Text:

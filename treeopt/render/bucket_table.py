@@ -12,7 +12,8 @@ from treeopt.draft_words import NODES, DraftWords
 from treeopt.plan.plan import Plan
 from treeopt.planner.wording import words_in
 from treeopt.render.text import estimate, loss, ms, percent, plain_table, rate, speedup
-from treeopt.solve.bucket import Bucket, Option
+from treeopt.solve.bucket import Bucket
+from treeopt.solve.options import Option
 from treeopt.solve.weights import BatchWeight
 
 # From this many columns on a terminal gets every number of a plan.

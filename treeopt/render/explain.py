@@ -15,7 +15,7 @@ from treeopt.planner.explain import Addition, Explanation
 from treeopt.render.bucket_table import WIDE
 from treeopt.render.legend import legend
 from treeopt.render.text import percent, plain_table, rate, words
-from treeopt.solve.bucket import CostSensitivity
+from treeopt.solve.options import CostSensitivity
 from treeopt.solve.problem import TIE
 
 # Longer trees show their first and last nodes.

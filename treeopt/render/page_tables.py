@@ -17,7 +17,8 @@ from treeopt.planner.roofline import WeightsRoofline
 from treeopt.planner.wording import words_in
 from treeopt.render.bucket_table import WIDE, bucket_cells
 from treeopt.render.text import estimate, gain, ms, rate, room, speedup, words
-from treeopt.solve.bucket import Bucket, CostSensitivity, Option, Verdict
+from treeopt.solve.bucket import Bucket, Verdict
+from treeopt.solve.options import CostSensitivity, Option
 
 
 class PageTable(NamedTuple):

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from treeopt.cost.fit.choose import FittedFamily
-from treeopt.cost.kernels.times import WIDE_FORMATS
+from treeopt.cost.kernels.stand_ins import WIDE_FORMATS
 from treeopt.profile.beside import Beside
 from treeopt.profile.points import EXPERTS, GEMM, Ceilings, KernelPoint
 from treeopt.profile.profile import DryRun, OverFloor, Profiled

@@ -30,7 +30,6 @@ from treeopt.draft_family import (
 )
 from treeopt.errors import SearchError
 from treeopt.solve.best_trees import BestTrees, allowed_ranks, best_trees
-from treeopt.solve.bucket import depth_of, nodes_of
 from treeopt.solve.candidates import (
     WIDTHS,
     Candidates,
@@ -42,6 +41,7 @@ from treeopt.solve.candidates import (
     tree_candidates,
 )
 from treeopt.solve.children_cap import capped_trees
+from treeopt.solve.options import depth_of, nodes_of
 from treeopt.solve.price import widths_of
 from treeopt.solve.problem import Limits
 from treeopt.solve.uniform_trees import uniform_levels

@@ -10,7 +10,7 @@ from treeopt.answer import Estimate
 from treeopt.arrays import IntArray
 from treeopt.cost.step_cost import StepCost
 from treeopt.draft_family import Draft
-from treeopt.solve.bucket import Option, depth_of, nodes_of
+from treeopt.solve.options import Option, depth_of, nodes_of
 from treeopt.solve.problem import Point
 from treeopt.tree import DraftTree
 

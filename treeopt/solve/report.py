@@ -15,10 +15,11 @@ from treeopt.arrays import IntArray, distinct
 from treeopt.cost import break_even_batch
 from treeopt.cost.step_cost import StepCost
 from treeopt.draft_family import Draft
-from treeopt.solve.bucket import AtBatch, Bucket, Category, Minimax, Optimality, Option
+from treeopt.solve.bucket import Bucket
 from treeopt.solve.buckets import Shared
 from treeopt.solve.choose import corners, loss_within, paired_gain
 from treeopt.solve.draft_starts import Rivals, priced_rivals
+from treeopt.solve.options import AtBatch, Category, Minimax, Optimality, Option
 from treeopt.solve.price import option, step_time_s
 from treeopt.solve.prices import Prices
 from treeopt.solve.problem import Objective, Point, Problem

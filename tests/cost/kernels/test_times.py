@@ -17,9 +17,9 @@ from treeopt.cost.fit.kinds import rows_of
 from treeopt.cost.fit.rows import joined
 from treeopt.cost.fit.tables import read_table
 from treeopt.cost.kernels.family import Family, Use
-from treeopt.cost.kernels.fits import FitEntry, KernelFits
+from treeopt.cost.kernels.fits import FitEntry, KernelFits, rates
 from treeopt.cost.kernels.gemm import Gemm
-from treeopt.cost.kernels.times import KernelTimes, rates
+from treeopt.cost.kernels.times import KernelTimes
 from treeopt.errors import InputError
 
 MOE = Experts(count=16, per_token=2, intermediate=512, shared_intermediate=0, dense_layers=0, skew=0.0)

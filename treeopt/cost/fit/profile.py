@@ -19,8 +19,9 @@ from treeopt.cost.fit.tables import Selection, Table, check_selections, read_tab
 from treeopt.cost.formats import Dtype
 from treeopt.cost.hardware import Hardware, Measurement, load_hardware
 from treeopt.cost.kernels.family import Family
-from treeopt.cost.kernels.fits import FitEntry, KernelFits
-from treeopt.cost.kernels.times import STAND_INS, WIDE_FORMATS, KernelTimes, rates
+from treeopt.cost.kernels.fits import FitEntry, KernelFits, rates
+from treeopt.cost.kernels.stand_ins import STAND_INS, WIDE_FORMATS
+from treeopt.cost.kernels.times import KernelTimes
 from treeopt.errors import InputError, TooFewRowsError
 from treeopt.files.shipped import locate
 

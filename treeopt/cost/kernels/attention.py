@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -168,6 +170,27 @@ def attention_point(
     """`[..., 4]` what tells attention kernels apart: pieces of work, heads that share KV, channels, queries."""
     pieces, group = np.log(requests * kv_heads), np.log(heads / kv_heads)
     return np.stack(np.broadcast_arrays(pieces, group, np.log(head_dim), np.log(queries)), axis=-1)
+
+
+class AttentionKernel(NamedTuple):
+    """What a shape of attention moves and computes, by requests, queries and keys, and what tells it from others."""
+
+    work: Callable[[FloatArray, FloatArray, FloatArray], Work]
+    point: Callable[[FloatArray, FloatArray], FloatArray]
+
+
+def attention_kernel(shape: Attention, kv_bytes: float) -> AttentionKernel:
+    """A shape's kernel over a cache of `kv_bytes` per value."""
+    heads = np.array(float(shape.heads))
+    if isinstance(shape, GroupedAttention):
+        sizes = (heads, np.array(float(shape.kv_heads)), np.array(float(shape.head_dim)))
+        return AttentionKernel(
+            lambda B, N, L: attention_work(B, N, L, *sizes, kv_bytes), lambda B, N: attention_point(B, N, *sizes)
+        )
+    ranks = (shape.kv_lora_rank, shape.qk_rope_head_dim)
+    return AttentionKernel(
+        lambda B, N, L: latent_work(B, N, L, heads, *ranks, kv_bytes), lambda B, N: latent_point(B, N, heads)
+    )
 
 
 def _share(heads: int, tp: int) -> int:

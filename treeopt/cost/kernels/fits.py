@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -16,7 +17,9 @@ import numpy as np
 from treeopt.cost.formats import Dtype
 from treeopt.cost.kernels.family import Family
 from treeopt.cost.kernels.fit import Arrays, KernelFit
-from treeopt.errors import FileFormatError
+from treeopt.cost.kernels.roofline import Roofline
+from treeopt.cost.kernels.stand_ins import WIDE_FORMATS
+from treeopt.errors import FileFormatError, InputError
 from treeopt.files.documents import Field, os_error
 from treeopt.files.npz import npz_bytes
 from treeopt.files.opening import OpenedFile
@@ -94,3 +97,17 @@ def _read_archive(rows: Field) -> Arrays:
             return dict(archive)
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise FileFormatError(f"{path}: not an NPZ file: {error}", hint="fit the profile again") from None
+
+
+def rates(fits: KernelFits) -> Roofline:
+    """The form of the 16 bit GEMMs, or where none was measured of those in 32 bit, whose rates stand for the GPU.
+
+    Raises:
+        InputError: no such rows.
+    """
+    entry = fits.get(Family.GEMM, *WIDE_FORMATS)
+    if entry is None or not math.isfinite(entry.fit.roofline.peak_flops):
+        raise InputError(
+            "no bf16, fp16 or fp32 GEMM rows", hint="a hardware profile needs them: give a file with them too"
+        )
+    return entry.fit.roofline

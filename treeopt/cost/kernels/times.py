@@ -2,59 +2,30 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from treeopt.arrays import FloatArray
 from treeopt.cost.formats import Dtype
 from treeopt.cost.kernels.all_reduce import all_reduce_point, all_reduce_work
-from treeopt.cost.kernels.attention import (
-    Attention,
-    GroupedAttention,
-    attention_point,
-    attention_work,
-    latent_point,
-    latent_work,
-)
+from treeopt.cost.kernels.attention import Attention, GroupedAttention, attention_kernel
 from treeopt.cost.kernels.experts import Experts, experts_point, experts_work
 from treeopt.cost.kernels.family import Family, FitError, Use
-from treeopt.cost.kernels.fit import KernelFit, TimeCurve
-from treeopt.cost.kernels.fits import FitEntry, KernelFits
+from treeopt.cost.kernels.fit import TimeCurve
+from treeopt.cost.kernels.fits import FitEntry, KernelFits, rates
 from treeopt.cost.kernels.gemm import Gemm, gemm_point, gemm_work, scales_point, scales_work
+from treeopt.cost.kernels.reach import outside, slow_kernel, unmeasured
 from treeopt.cost.kernels.roofline import Roofline, Work
+from treeopt.cost.kernels.stand_ins import STAND_IN_ERROR, WIDE_FORMATS, kv_stand_ins, stand_ins
 from treeopt.cost.kernels.stream import STREAM_POINT, stream_work
 from treeopt.errors import InputError
 
-# The formats whose rows price a served one, the best first. The formats with 8 bits never stand for one another:
-# one engine's experts take 4 to 10 times as long with a scale per tensor as with one per block.
-STAND_INS: Final[Mapping[Dtype, tuple[Dtype, ...]]] = {
-    Dtype.BF16: (Dtype.BF16, Dtype.FP16),
-    Dtype.FP16: (Dtype.FP16, Dtype.BF16),
-    Dtype.FP8_STATIC: (Dtype.FP8_STATIC, Dtype.FP8),
-}
-# How far what stands in for a format without rows is off where rows exist too (benchmarks/stand_ins.py).
-STAND_IN_ERROR: Final[Mapping[tuple[Family, Dtype], FitError]] = {
-    (Family.GEMM, Dtype.INT4): FitError(median=0.32, p90=0.58),
-    (Family.GEMM, Dtype.NVFP4): FitError(median=0.43, p90=0.80),
-    (Family.GEMM, Dtype.FP8_BLOCK): FitError(median=0.53, p90=0.95),
-    (Family.EXPERTS, Dtype.INT4): FitError(median=0.16, p90=0.42),
-    (Family.EXPERTS, Dtype.FP8): FitError(median=0.25, p90=0.79),
-    (Family.EXPERTS, Dtype.FP8_BLOCK): FitError(median=0.16, p90=0.45),
-    (Family.EXPERTS, Dtype.MXFP4): FitError(median=0.30, p90=0.62),
-    (Family.EXPERTS, Dtype.MXFP4_MXFP8): FitError(median=0.25, p90=0.52),
-    (Family.EXPERTS, Dtype.NVFP4): FitError(median=0.23, p90=0.56),
-}
-# Of a launch of 16-bit GEMMs: beyond it something else is in the rows.
-_SLOW_LAUNCH: Final = 5.0
 _CACHED: Final = (Family.ATTENTION, Family.LATENT)
-# What attention, messages and copies are measured in, the best first: whoever decodes in 32 bit measures nothing else.
 _LEAST_LEFT: Final = 0.2  # of a GEMM without the scales of its activations
-WIDE_FORMATS: Final = (Dtype.BF16, Dtype.FP16, Dtype.FP32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,12 +119,12 @@ class KernelTimes:
         return lru_cache(maxsize=64)(self._curve_of_experts)
 
     def _experts_entry_bytes(self, dtype: Dtype) -> float:
-        entry = self.fits.get(Family.EXPERTS, *_stand_ins(dtype))
+        entry = self.fits.get(Family.EXPERTS, *stand_ins(dtype))
         return (entry.dtype if entry else dtype).bytes_per_value
 
     def _curve_of_experts(self, experts: Experts, hidden: int, dtype: Dtype) -> TimeCurve:
         sizes = (hidden, experts.intermediate, experts.count, experts.per_token)
-        entry = self.fits.get(Family.EXPERTS, *_stand_ins(dtype))
+        entry = self.fits.get(Family.EXPERTS, *stand_ins(dtype))
         value_bytes = self._experts_entry_bytes(dtype)
 
         def work_of(tokens: FloatArray) -> Work:
@@ -191,17 +162,17 @@ class KernelTimes:
         runs at the rate of prefill kernels.
         """
         family = Family.ATTENTION if isinstance(shape, GroupedAttention) else Family.LATENT
-        entry = self.fits.get(family, *_kv_stand_ins(kv_dtype))
+        entry = self.fits.get(family, *kv_stand_ins(kv_dtype))
         if kv_dtype is None or kv_dtype in WIDE_FORMATS:
             kv_dtype = (entry or self._wide_gemm).dtype
         fit = (entry or self.fits.get(Family.ATTENTION, *WIDE_FORMATS) or self._wide_gemm).fit
-        of_shape = _attention_kernel(shape, kv_dtype.bytes_per_value)
+        of_shape = attention_kernel(shape, kv_dtype.bytes_per_value)
         if entry is None or fit.residuals is None:
             return fit.roofline.time_s(of_shape.work(requests, queries, keys))
         pairs = np.stack(np.broadcast_arrays(requests, queries), axis=-1)
         distinct, index = np.unique(pairs.reshape(-1, 2), axis=0, return_inverse=True)
         B, N = distinct[:, :1], distinct[:, 1:]
-        measured = _attention_kernel(shape, entry.dtype.bytes_per_value)
+        measured = attention_kernel(shape, entry.dtype.bytes_per_value)
         curve = fit.curve(lambda at: measured.work(B, N, at), fit.residuals.at_knots(measured.point(B[:, 0], N[:, 0])))
         every_key = np.broadcast_to(keys, np.broadcast_shapes(np.shape(keys), pairs.shape[:-1]))
         found = curve.time_s(
@@ -283,57 +254,26 @@ class KernelTimes:
             return self.note or None
         entry = self._entry(family, dtype)
         if entry is None:
-            return self._unmeasured(family, dtype)
-        outside = [*_outside(entry.fit, family, use)]
+            wide_experts = self.fits.get(Family.EXPERTS, *WIDE_FORMATS) is not None
+            return f"{self.name}: {unmeasured(family, dtype, wide_experts)}"
+        found = outside(entry.fit, family, use)
         if family in _CACHED and use.queries > 1 and (limit := entry.fit.limit("queries")) and limit.high < 2:
-            outside.append("attention of several queries per request was not measured: their arithmetic is modelled")
+            found.append("attention of several queries per request was not measured: their arithmetic is modelled")
         if family in _CACHED and dtype not in WIDE_FORMATS and entry.dtype is not dtype:
-            outside.append(f"no attention over a {dtype} cache was measured: {entry.dtype} rows at its bytes")
-        return f"{self.name}: {'; '.join(outside)}" if outside else None
+            found.append(f"no attention over a {dtype} cache was measured: {entry.dtype} rows at its bytes")
+        return f"{self.name}: {'; '.join(found)}" if found else None
 
     def implausible(self, family: Family, dtype: Dtype) -> str | None:
         """A sentence where the fit of a family cannot be what a served step runs: its own rows speak against it."""
         entry, wide = self._entry(family, dtype), self.fits.get(Family.GEMM, *WIDE_FORMATS)
         if self.note is not None or entry is None or wide is None or family not in (Family.GEMM, Family.EXPERTS):
             return None
-        form, gemm = entry.fit.roofline, wide.fit.roofline
-        if family is Family.GEMM and form.launch_s > _SLOW_LAUNCH * gemm.launch_s:
-            return (
-                f"{dtype} GEMMs of {self.name} take {form.launch_s * 1e6:.0f} us whatever their size, 16-bit ones "
-                f"{gemm.launch_s * 1e6:.0f}: their rows seem to hold launches from the host, which captured graphs save"
-            )
-        if form.bandwidth_bytes_per_s < gemm.bandwidth_bytes_per_s / 2:
-            return (
-                f"{dtype} {family} of {self.name} stream at {form.bandwidth_bytes_per_s / 1e12:.2f} TB/s, its GEMMs at "
-                f"{gemm.bandwidth_bytes_per_s / 1e12:.2f}: a slow kernel, which your checkpoint may not run"
-            )
-        return None
-
-    def _unmeasured(self, family: Family, dtype: Dtype) -> str:
-        off = STAND_IN_ERROR.get((family, dtype))
-        how = (
-            f", off by {off.median:.0%} at the median and {off.p90:.0%} at the 90th percentile where both are"
-            if off
-            else ""
-        )
-        wide = self.fits.get(Family.EXPERTS, *WIDE_FORMATS)
-        experts = "the form of 16-bit experts" if wide else "the form of GEMMs"
-        stand_in = {
-            Family.GEMM: f"no {dtype} GEMM was measured: the bf16 form at {dtype.bytes_per_value:.2g} bytes per weight"
-            + how,
-            Family.EXPERTS: f"no {dtype} experts were measured: priced by {experts} at their bytes{how}",
-            Family.ATTENTION: "no attention was measured: priced by the form of GEMMs",
-            Family.LATENT: "no latent attention was measured: priced by the form of grouped-query attention"
-            + (f"{how}" if off else ""),
-            Family.ALL_REDUCE: "no all-reduce was measured: priced by the link's datasheet rate",
-            Family.STREAM: "norms, activations and copies were not measured: priced with the launch and rate of GEMMs",
-        }
-        return f"{self.name}: {stand_in[family]}"
+        return slow_kernel(self.name, family, dtype, entry.fit.roofline, wide.fit.roofline)
 
     def _entry(self, family: Family, dtype: Dtype) -> FitEntry | None:
         if family in (Family.GEMM, Family.EXPERTS):
-            return self.fits.get(family, *_stand_ins(dtype))
-        return self.fits.get(family, *(_kv_stand_ins(dtype) if family in _CACHED else WIDE_FORMATS))
+            return self.fits.get(family, *stand_ins(dtype))
+        return self.fits.get(family, *(kv_stand_ins(dtype) if family in _CACHED else WIDE_FORMATS))
 
     @cached_property
     def _wide_gemm(self) -> FitEntry:
@@ -342,83 +282,18 @@ class KernelTimes:
 
     def _gemm(self, dtype: Dtype) -> tuple[FitEntry, bool]:
         """The GEMM fit that prices `dtype`, and whether its rows are of that format."""
-        entry = self.fits.get(Family.GEMM, *_stand_ins(dtype))
+        entry = self.fits.get(Family.GEMM, *stand_ins(dtype))
         if entry is not None:
             return entry, True
         # The form carries over, only the bytes differ: weights alone are narrow, or where the GPU lacks the arithmetic
         # of 4-bit activations its kernels widen them too.
         narrow = WIDE_FORMATS if dtype.bytes_per_value < 1 else ()
-        stand_in = self.fits.get(Family.GEMM, *_stand_ins(dtype.arithmetic), *narrow)
+        stand_in = self.fits.get(Family.GEMM, *stand_ins(dtype.arithmetic), *narrow)
         if stand_in is None:
             known = ", ".join(entry.dtype for entry in self.fits.entries if entry.family is Family.GEMM)
             raise InputError(f"{self.name} has no {dtype} arithmetic", hint=f"it has: {known}")
         return stand_in, False
 
 
-class _AttentionKernel(NamedTuple):
-    """What a shape of attention moves and computes, by requests, queries and keys, and what tells it from others."""
-
-    work: Callable[[FloatArray, FloatArray, FloatArray], Work]
-    point: Callable[[FloatArray, FloatArray], FloatArray]
-
-
-def _attention_kernel(shape: Attention, kv_bytes: float) -> _AttentionKernel:
-    heads = _scalar(shape.heads)
-    if isinstance(shape, GroupedAttention):
-        sizes = (heads, _scalar(shape.kv_heads), _scalar(shape.head_dim))
-        return _AttentionKernel(
-            lambda B, N, L: attention_work(B, N, L, *sizes, kv_bytes), lambda B, N: attention_point(B, N, *sizes)
-        )
-    ranks = (shape.kv_lora_rank, shape.qk_rope_head_dim)
-    return _AttentionKernel(
-        lambda B, N, L: latent_work(B, N, L, heads, *ranks, kv_bytes), lambda B, N: latent_point(B, N, heads)
-    )
-
-
-def rates(fits: KernelFits) -> Roofline:
-    """The form of the 16 bit GEMMs, or where none was measured of those in 32 bit, whose rates stand for the GPU.
-
-    Raises:
-        InputError: no such rows.
-    """
-    entry = fits.get(Family.GEMM, *WIDE_FORMATS)
-    if entry is None or not math.isfinite(entry.fit.roofline.peak_flops):
-        raise InputError(
-            "no bf16, fp16 or fp32 GEMM rows", hint="a hardware profile needs them: give a file with them too"
-        )
-    return entry.fit.roofline
-
-
-def _stand_ins(dtype: Dtype) -> tuple[Dtype, ...]:
-    return STAND_INS.get(dtype, (dtype,))
-
-
-def _kv_stand_ins(kv_dtype: Dtype | None) -> tuple[Dtype, ...]:
-    return WIDE_FORMATS if kv_dtype is None or kv_dtype in WIDE_FORMATS else (kv_dtype, *WIDE_FORMATS)
-
-
 def _scalar(value: float) -> FloatArray:
     return np.array(float(value))
-
-
-_ASKED: Final[Mapping[Family, tuple[str, ...]]] = {
-    Family.GEMM: ("tokens",),
-    Family.EXPERTS: ("tokens", "hidden", "intermediate", "experts", "per_token"),
-    Family.ATTENTION: ("keys", "requests"),
-    Family.LATENT: ("keys", "requests", "heads"),
-    Family.ALL_REDUCE: ("message_bytes", "tp"),
-}
-
-
-def _outside(fit: KernelFit, family: Family, use: Use) -> list[str]:
-    found = []
-    for size in _ASKED.get(family, ()):
-        limit, value = fit.limit(size), getattr(use, size)
-        if not limit or not value or limit.low <= value <= limit.high:
-            continue
-        what, kernel = size.replace("_", " "), family.replace("_", "-")
-        if value > limit.high:
-            found.append(f"{kernel} was measured up to {limit.high:,.0f} {what}, asked for {value:,}")
-        elif size in _ASKED[Family.EXPERTS][1:]:
-            found.append(f"{kernel} was measured from {limit.low:,.0f} {what} on, asked for {value:,}")
-    return found

@@ -12,7 +12,8 @@ from treeopt.draft_words import DraftWords
 from treeopt.planner.roofline import WeightsRoofline
 from treeopt.render.pictures.style import TERMS, WIDTH, Picture, at_rates, ink, legend, new_axes, new_figure, short
 from treeopt.render.text import ms, words
-from treeopt.solve.bucket import Bucket, TermSensitivity
+from treeopt.solve.bucket import Bucket
+from treeopt.solve.options import TermSensitivity
 
 _LEGEND_ROW = 17  # pixels
 
