@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,6 +161,9 @@ def run(writing: Writing, folder: Path, *, die_at: int | None = None) -> int:
             for stream in (1, 2):
                 os.dup2(said, stream)
             code = _called(writing, folder, die_at)
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])

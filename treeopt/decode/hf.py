@@ -288,7 +288,7 @@ def _end_tokens(model: Any, name: str) -> list[int]:
     for end in ends:
         if isinstance(end, bool) or not isinstance(end, int) or not 0 <= end < _MOST_TOKENS:
             raise InputError(
-                f"{name}: eos_token_id {str(end)[:40]} is no token",
+                f"{name}: its eos_token_id is no token",
                 hint="correct generation_config.json or config.json: a token's number, or a list of them",
             )
     return ends
