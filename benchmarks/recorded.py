@@ -1,11 +1,11 @@
 """Does a recorded chain tell what a wider tree would accept? By hand: `python benchmarks/recorded.py TRACE.npz ...`.
 
 What the recorder in a serving engine sees of a chain of 3 to 6 is cut out of a whole trace: per document the chain's
-own drafts, each up to and including its first miss. From half of the documents the chain is widened by its 1 to 8
+own drafts, each up to and including its first miss. From half of the documents the chain is widened by its 1, 2, 4 or 8
 likeliest siblings at the misses, E and its interval are made as `treeopt search` makes them, and the whole trace's
 replay on the other half judges: 100 splits, each in both directions for the bias (see `benchmarks/holdout.py`). "From
 the first token" is the bias against a decoder that starts there only, as an engine does; replays start at each of the
-first six.
+first six. `--turns` tells what guesses behind a wrong turn are worth against the chain's.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from treeopt.acceptance.chain import ChainCounter, ChainRanks
 from treeopt.acceptance.intervals import Interval, counted_interval, tokens_interval
 from treeopt.acceptance.loading import read_trace
 from treeopt.acceptance.model import expected_tokens, path_probabilities
-from treeopt.acceptance.replay import Replay, accepted_on, replay_accepted
+from treeopt.acceptance.replay import Replay, accepted_on, draft_starts, replay_accepted
 from treeopt.acceptance.trace import PAST_END, Trace
 from treeopt.arrays import BoolArray, IntArray
 from treeopt.solve.report import estimate
 from treeopt.tree import DraftTree
 
 CHAINS: Final = (3, 4, 5, 6)
-ADDED: Final = tuple(range(1, 9))
+ADDED: Final = (1, 2, 4, 8)
+BRANCHED: Final = 4  # siblings that get a first guess of their own, in the trees that are judged with "branches"
 SPLITS: Final = 100
+WIDEST: Final = 3
 HEADER: Final = """\
 | trace | chain | E | least covered | covered | inside | largest bias | bias | from the first token | widest | width |
 |---|---|---|---|---|---|---|---|---|---|---|"""
@@ -93,13 +95,21 @@ def recorded(trace: Trace, chain: int) -> Recorded:
 
 def widened(evidence: ChainRanks, chain: int, added: int) -> DraftTree:
     """The chain with its likeliest siblings, as the evidence has them."""
-    model = evidence.model()
-    first = [(0,) * d for d in range(1, chain + 1)]
-    beside = [(*(0,) * d, rank) for d in range(min(chain, model.depth)) for rank in range(1, model.ranks)]
-    f = path_probabilities(model, DraftTree(tuple(first + beside)))
-    tree = DraftTree(tuple(first + beside))
-    value = dict(zip(tree.nodes, f.tolist(), strict=True))
-    return DraftTree(tuple(first + sorted(beside, key=lambda path: (-value[path], path))[:added]))
+    rates = evidence.model().rates[:chain]
+    before = np.concatenate([[1.0], np.cumprod(rates[:-1, 0])])
+    f = before[:, None] * rates[:, 1:]
+    depth, rank = np.unravel_index(np.argsort(-f, axis=None, kind="stable")[:added], f.shape)
+    beside = [(*(0,) * d, r + 1) for d, r in zip(depth.tolist(), rank.tolist(), strict=True)]
+    return DraftTree((*((0,) * d for d in range(1, chain + 1)), *beside))
+
+
+def branched(evidence: ChainRanks, chain: int) -> DraftTree:
+    """The widened chain with first guesses behind its siblings, down to the chain's depth: what was never seen."""
+    paths = set(widened(evidence, chain, BRANCHED).paths)
+    for path in list(paths):
+        if any(path):
+            paths |= {(*path, *(0,) * n) for n in range(1, chain - len(path) + 1)}
+    return DraftTree(tuple(paths))
 
 
 def of_documents(result: Replay, documents: BoolArray) -> Replay:
@@ -114,13 +124,15 @@ def of_documents(result: Replay, documents: BoolArray) -> Replay:
 
 def from_first(trace: Trace, tree: DraftTree) -> IntArray:
     """`[2, documents]` tokens and steps of a decoder that starts at the first token of each document."""
-    sums, accepted, complete = np.zeros((2, trace.documents), dtype=np.int64), accepted_on(trace, tree), trace.complete
-    for number, start, end in zip(trace.numbers, trace.bounds[:-1], trace.bounds[1:], strict=True):
-        at = int(start)
-        while at < end and complete[at]:
-            sums[:, number] += accepted[at] + 1, 1
-            at += int(accepted[at]) + 1
-    return sums
+    sums, accepted = np.zeros((2, trace.documents), dtype=np.int64), np.append(accepted_on(trace, tree), 0)
+    open_, at, end = np.append(trace.complete, False), trace.bounds[:-1].copy(), trace.bounds[1:]
+    while True:
+        goes_on = (at < end) & open_[at]
+        if not goes_on.any():
+            return sums
+        emitted = np.where(goes_on, accepted[at] + 1, 0)
+        sums[:, trace.numbers] += emitted, goes_on
+        at += emitted
 
 
 class Judge:
@@ -131,8 +143,7 @@ class Judge:
         self.replay = cache(lambda tree: replay_accepted(self.trace, accepted_on(self.trace, tree)))
         self.from_first = cache(lambda tree: from_first(self.trace, tree))
 
-    def outcome(self, evidence: ChainRanks, chain: int, added: int, here: BoolArray) -> Outcome:
-        tree = widened(evidence, chain, added)
+    def outcome(self, evidence: ChainRanks, tree: DraftTree, here: BoolArray) -> Outcome:
         value = expected_tokens(path_probabilities(evidence.model(), tree))
         printed = estimate(value, counted_interval(evidence, tree))
         ours, theirs = (of_documents(self.replay(tree), half) for half in (here, ~here))
@@ -146,18 +157,36 @@ class Judge:
         )
 
     def splits(self, chain: int) -> list[list[tuple[Outcome, Outcome]]]:
-        """For every number of added nodes the outcomes of all splits in both directions."""
+        """For every number of added nodes, and last for the branched tree, the outcomes of all splits both ways."""
         seen = recorded(self.trace, chain)
-        found: list[list[tuple[Outcome, Outcome]]] = [[] for _ in ADDED]
+        found: list[list[tuple[Outcome, Outcome]]] = [[] for _ in (*ADDED, BRANCHED)]
         for seed in range(SPLITS):
             here = np.zeros(self.trace.documents, dtype=np.bool_)
             order = np.random.default_rng(seed).permutation(self.trace.documents)
             here[order[: self.trace.documents // 2]] = True
-            ours, theirs = seen.of(here), seen.of(~here)
-            for cells, added in zip(found, ADDED, strict=True):
-                pair = self.outcome(ours, chain, added, here), self.outcome(theirs, chain, added, ~here)
-                cells.append(pair)
+            halves = [(seen.of(half), half) for half in (here, ~here)]
+            trees = [[*(widened(own, chain, n) for n in ADDED), branched(own, chain)] for own, _ in halves]
+            for cells, *pair in zip(found, *trees, strict=True):
+                one, other = (self.outcome(own, tree, half) for (own, half), tree in zip(halves, pair, strict=True))
+                cells.append((one, other))
         return found
+
+
+def turned(trace: Trace) -> list[float]:
+    """How often first guesses behind a wrong turn were right, over what the chain's rates at their depths say.
+
+    At the starts of the longest chain's drafts, for wrong turns of rank 1 to 3: those one token deep, two, and all.
+    """
+    first, depth = trace.rank == 0, trace.depth
+    weight = draft_starts(trace, accepted_on(trace, DraftTree(tuple((0,) * d for d in range(1, depth + 1)))))
+    right, due = np.zeros(depth), np.zeros(depth)
+    for d in range(1, depth):
+        seen = trace.rank[:, d] != PAST_END
+        above, along = trace.rank[:, :d], first[:, :d].all(axis=1) & seen
+        behind = ((above >= 0) & (above <= WIDEST)).all(axis=1) & ~along & seen
+        rate = float((weight * along * first[:, d]).sum() / max((weight * along).sum(), 1))
+        right[d], due[d] = (weight * behind * first[:, d]).sum(), rate * (weight * behind).sum()
+    return [float(right[1] / due[1]), float(right[2] / due[2]), float(right.sum() / due.sum())]
 
 
 def known(low: float | None, high: float | None) -> Interval:
@@ -173,7 +202,7 @@ def bias(outcomes: list[tuple[Outcome, Outcome]], judge: str = "replayed") -> fl
     return float(100 * (printed.mean() / replayed.mean() - 1))
 
 
-def row(name: str, chain: int, cells: list[list[tuple[Outcome, Outcome]]]) -> str:
+def row(name: str, chain: str, cells: list[list[tuple[Outcome, Outcome]]]) -> str:
     covered = [sum(first.covered for first, _ in outcomes) for outcomes in cells]
     biases = [bias(outcomes) for outcomes in cells]
     widths = [float(np.mean([first.width for first, _ in outcomes])) for outcomes in cells]
@@ -188,12 +217,21 @@ def row(name: str, chain: int, cells: list[list[tuple[Outcome, Outcome]]]) -> st
 
 
 def main() -> None:
-    paths = [path for given in map(Path, sys.argv[1:]) for path in (sorted(given.glob("*.npz")) or [given])]
+    words = [word for word in sys.argv[1:] if word != "--turns"]
+    paths = [path for given in map(Path, words) for path in (sorted(given.glob("*.npz")) or [given])]
+    if len(words) < len(sys.argv[1:]):
+        print("| trace | depth 2 | depth 3 | all |\n|---|---|---|---|")
+        for path in paths:
+            shares = " | ".join(f"{share:.2f}" for share in turned(read_trace(path)))
+            print(f"| {path.stem.removeprefix('smollm2_')} | {shares} |")
+        return
     print(HEADER)
     for path in paths:
         judge = Judge(path)
-        for chain in CHAINS:
-            print(row(path.stem.removeprefix("smollm2_"), chain, judge.splits(chain)), flush=True)
+        for length in CHAINS:
+            *cells, side = judge.splits(length)
+            name = path.stem.removeprefix("smollm2_")
+            print(row(name, f"{length}", cells), row(name, f"{length}, branches", [side]), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def test_shards_rotate_and_start_with_a_header(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in written(tmp_path / "new")]
     assert [line["row"] for line in lines if "row" in line] == list(range(7))
     headers = [line for line in lines if "row" not in line]
-    assert headers == [{"treeopt_recorded": 1, "run": headers[0]["run"], "engine": "vllm"}] * 3
+    assert headers == [{"treeopt_recorded": 1, "run": headers[0]["run"], "dropped": 0, "engine": "vllm"}] * 3
     assert writer.dropped == 0
 
 
@@ -252,3 +252,44 @@ def test_shards_are_read_as_depth_by_rank_counts(tmp_path: Path) -> None:
 def test_rows_that_cannot_be_are_refused(wrong: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match=r"shard\.jsonl:3: "):
         read_evidence([shard(tmp_path, row([0], 0), wrong)])
+
+
+def test_what_was_lost_is_told(tmp_path: Path) -> None:
+    """A killed server's shard, another behind it in the same stream, and rows that its disk did not take."""
+    whole = shard(tmp_path, row([0, 2], 1), tail='{"docu')
+    imported, found = read_evidence([whole]), tmp_path / "both.jsonl"
+    (told,) = imported.warnings
+    assert told.endswith("shard.jsonl: 1 line cut off, as a killed server leaves them: what it held is lost")
+    header = json.dumps({"treeopt_recorded": 1, "run": "b", "dropped": 12, "engine": "vllm"})
+    found.write_text(whole.read_text() + header + "\n" + json.dumps(row([0], 0)) + "\n")
+    both = read_evidence([found])
+    assert both.profiles[0].evidence.trials == 2
+    assert [words.partition(": ")[2][:36] for words in both.warnings] == [
+        "1 line cut off, as a killed server l",
+        "the recorder had dropped 12 drafts: ",
+    ]
+
+
+def test_a_header_says_what_was_dropped_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treeopt.record.shards._RETRY_S", 0.0)
+    place = tmp_path / "ranks"
+    place.touch()  # not a folder, yet
+    writer = ShardWriter(place, {"engine": "vllm"})
+    writer.put(["lost\n", "lost\n"])
+    while writer.dropped < 2:
+        pass
+    place.unlink()
+    writer.put(["kept\n"])
+    writer.close()
+    header, kept = written(place)
+    assert (json.loads(header)["dropped"], kept) == (2, "kept")
+
+
+def test_a_process_of_the_same_number_has_files_of_its_own(tmp_path: Path) -> None:
+    """A server in a container that starts again in the same folder."""
+    for _ in range(2):
+        writer = ShardWriter(tmp_path, {"engine": "vllm"})
+        writer.put(["a row\n"])
+        writer.close()
+        assert writer.dropped == 0
+    assert len(list(tmp_path.iterdir())) == 2

@@ -163,11 +163,12 @@ def _spread(evidence: MeanLength, tree: DraftTree) -> Interval:
 def _of_chain(evidence: ChainRanks, tree: DraftTree, replicates: int, seed: int) -> Interval | None:
     if evidence.groups < MIN_DOCUMENTS:
         return None
+    turns = any(any(path[:-1]) for path in tree.paths)
+    width = None if turns else int(tree.ranks.max()) + 1  # behind a wrong turn the whole row counts, which is at most 1
     drawn = _times_drawn(evidence.groups, replicates, seed)
     reached = drawn @ evidence.group_reached
-    counts = np.tensordot(drawn, evidence.group_counts, axes=1)
+    counts = np.tensordot(drawn, evidence.group_counts[..., :width], axes=1)
     rates = np.divide(counts, reached[..., None], out=np.zeros_like(counts), where=reached[..., None] > 0)
-    turns = any(any(path[:-1]) for path in tree.paths)
     ends = [
         interval_of(_tokens_by_depth(rates.transpose(1, 0, 2), tree, share), evidence.groups)
         for share in (TURN_SHARES if turns else (1.0,))

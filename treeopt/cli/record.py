@@ -13,7 +13,7 @@ vLLM (draft models, EAGLE, EAGLE-3, MTP, DFlash; n-gram and suffix drafters have
 no distribution). Two lines beside the start command:
 
   pip install treeopt                   # into vLLM's environment
-  TREEOPT_RECORD=ranks vllm serve ...   # writes ranks/vllm-PID-N.jsonl
+  TREEOPT_RECORD=ranks vllm serve ...   # writes ranks/vllm-*.jsonl
 
   TREEOPT_RECORD_RATE=0.1               # about so many of the steps (all)
   TREEOPT_RECORD_TOP=32                 # so many of the drafter's guesses

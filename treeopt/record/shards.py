@@ -19,10 +19,12 @@ _RETRY_S: Final = 10.0
 
 
 class ShardWriter:
-    """Files `FOLDER/ENGINE-PID-N.jsonl`: a line that says what recorded them, then a line for each draft.
+    """Files `FOLDER/ENGINE-PID-RUN-N.jsonl`: a line that says what recorded them, then a line for each draft.
 
     Lines are flushed every half second, so a killed process loses no more; a line that was cut off in the middle is the
-    last one of its file. Errors of the file system never leave this class.
+    last one of its file. A header says how many rows were dropped before it.
+
+    Errors of the file system never leave this class.
     """
 
     def __init__(self, folder: Path, header: dict[str, Any], *, rows: int = _ROWS) -> None:
@@ -91,10 +93,12 @@ class ShardWriter:
 
     def _opened(self) -> IO[str]:
         self._folder.mkdir(parents=True, exist_ok=True)
-        name = f"{self._header['engine']}-{os.getpid()}-{self._number:04d}.jsonl"
+        # A container's processes have the same numbers after every start.
+        name = f"{self._header['engine']}-{os.getpid()}-{self._run_id[:8]}-{self._number:04d}.jsonl"
         self._number, self._written = self._number + 1, 0
         file = (self._folder / name).open("x", encoding="utf-8")
-        file.write(json.dumps({"treeopt_recorded": 1, "run": self._run_id, **self._header}) + "\n")
+        header = {"treeopt_recorded": 1, "run": self._run_id, "dropped": self._dropped, **self._header}
+        file.write(json.dumps(header) + "\n")
         return file
 
     def _flush(self) -> None:

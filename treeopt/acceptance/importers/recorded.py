@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
 from treeopt.acceptance.chain import ChainCounter
 from treeopt.acceptance.importers.reading import SERVED, ImportedSource, ImportJob, Reading, Tally
 from treeopt.acceptance.merge import merge
 from treeopt.acceptance.paths import MAX_RANKS
-from treeopt.errors import FileFormatError
 from treeopt.files.evidence_lines import Line, SourceFile, require
 from treeopt.tree import MAX_DEPTH
 
 RECORDED_WORDS: Final = '"treeopt_recorded"'
+_HEADER: Final = '{"treeopt_recorded"'
 _HEAD_BYTES: Final = 4096
 _HINT: Final = "a recorded shard starts with its header, then has a JSON object with ranks_to_miss on each line"
 
 
 def read_recorded(job: ImportJob) -> Reading:
     """A chain's ranks: depth d was reached by the drafts whose first d - 1 tokens were right."""
-    counter, drafts, drafted, accepted, run = ChainCounter(), 0, 0, 0, 0
+    counter, drafts, drafted, accepted, run, cut = ChainCounter(), 0, 0, 0, 0, 0
+    dropped: dict[str, int] = {}
     engine: Any = None
     for line in job.file.lines():
-        row = _row(line) if run or RECORDED_WORDS in line.text else None
+        found = _row(line) if run or RECORDED_WORDS in line.text else _Row(None)
+        row, cut = found.row, cut + found.cut
         if row is None:
             continue
         if "treeopt_recorded" in row:  # several shards end to end; documents of one run go on in the next
             run += 1
             engine = row.get("run", run)
+            before = row.get("dropped", 0)
+            dropped[str(engine)] = before if type(before) is int else 0
             continue
         ranks, held = row["ranks_to_miss"], (row["document"], row["drafted"], row["accepted"])
         if not _plausible(ranks, *held):
@@ -44,7 +49,14 @@ def read_recorded(job: ImportJob) -> Reading:
     )
     evidence = counter.result()
     source = job.source(evidence, tally=tally, conditions=SERVED, documents=counter.documents)
-    return Reading(sources=(source,))
+    return Reading(sources=(source,), warnings=tuple(_losses(job.file.name, cut, sum(dropped.values()))))
+
+
+def _losses(name: str, cut: int, dropped: int) -> Iterator[str]:
+    if cut:
+        yield f"{name}: {cut} line{'s' * (cut > 1)} cut off, as a killed server leaves them: what it held is lost"
+    if dropped:
+        yield f"{name}: the recorder had dropped {dropped:,} drafts: its disk was full, slow or could not be written"
 
 
 def joined(reading: Reading) -> Reading:
@@ -73,19 +85,33 @@ def recorded_shards(place: SourceFile) -> list[SourceFile]:
     return [file for file in files if RECORDED_WORDS.encode() in next(file.chunks(), b"")[:_HEAD_BYTES]]
 
 
-def _row(line: Line) -> dict[str, Any] | None:
-    """A line's object; None for a blank one, and for the last where a killed process cut it off."""
+class _Row(NamedTuple):
+    """A line's object, if it has one, and whether a killed process cut a line off here."""
+
+    row: dict[str, Any] | None
+    cut: bool = False
+
+
+def _row(line: Line) -> _Row:
+    """Lines are cut off at the end of a shard; behind it the header of another may follow in the same line."""
     if not line.text.strip():
-        return None
+        return _Row(None)
+    header = line.text.rfind(_HEADER)
     try:
-        row = json.loads(line.text)
+        return _Row(_checked(line, json.loads(line.text)))
     except (ValueError, RecursionError):
-        if not line.complete:
-            return None
+        if not line.complete and header <= 0:
+            return _Row(None, cut=True)
+    try:
+        return _Row(_checked(line, json.loads(line.text[header:])), cut=True)
+    except (ValueError, RecursionError):
         raise line.error("not valid JSON", hint=_HINT) from None
+
+
+def _checked(line: Line, row: Any) -> dict[str, Any]:
     keys = {"treeopt_recorded"} if isinstance(row, dict) and "treeopt_recorded" in row else _KEYS
     if not isinstance(row, dict) or not keys <= row.keys():
-        raise FileFormatError(f"{line.name}:{line.number}: no recorded draft", hint=_HINT)
+        raise line.error("no recorded draft", hint=_HINT)
     return row
 
 
