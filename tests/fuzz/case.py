@@ -83,6 +83,13 @@ class Workplace:
             if name not in found:
                 os.symlink(self.corpus.folder / name, self.folder / name)
 
+    def own_folder(self, name: str) -> None:
+        """A folder of the corpus that a command may write into is a copy."""
+        link = self.folder / name
+        if link.is_symlink() and link.is_dir():
+            link.unlink()
+            shutil.copytree(self.corpus.folder / name, link)
+
     def damage(self, name: str, rng: Random) -> None:
         """Put a damaged copy in the place of a file, or of one in a folder."""
         if name in COMPANIONS and rng.random() < 0.4:
@@ -138,6 +145,8 @@ def run(case: Case, place: Workplace, *, show: bool = False) -> Iterator[tuple[s
         place.damage(case.damaged, rng)
     if "--out" in words and case.files and rng.random() < 0.05:
         words[words.index("--out") + 1] = rng.choice(case.files)  # an input
+    if "--out" in words:
+        place.own_folder(words[words.index("--out") + 1])
     piped = next((i for i, word in enumerate(words) if word in case.files), None)
     stdin = None
     if piped is not None and rng.random() < 0.03 and (place.folder / words[piped]).is_file():

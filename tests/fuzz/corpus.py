@@ -11,12 +11,13 @@ from typing import Any, Final
 
 import numpy as np
 from acceptance.importers.samples import SAMPLES
-from golden.running import HARDWARE, INPUTS, keep_up
+from golden.running import INPUTS, keep_up
 
 from treeopt.files.npz import npz_bytes
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PROFILES: Final = ROOT / "profiles"
+HARDWARE: Final = PROFILES / "hardware" / "h100-sxm-vllm-0.24.yaml"
 TESTS: Final = ROOT / "tests"
 ENGINE_FILES: Final = TESTS / "engines" / "golden"
 HIDDEN: Final = 16

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from collect.conftest import save_llama
 from golden.running import INPUTS
 
 from treeopt.acceptance.loading import load_profile
 from treeopt.cost.fit.profile import FitRequest, fit_profile
 from treeopt.cost.tables.loading import load_cost_table
+from treeopt.decode.hf import HuggingFaceModel
 from treeopt.engines.importing import import_file, load_drafts
 from treeopt.errors import FileFormatError, InputError, SearchError, TreeError
 from treeopt.files.npz import NpzFile
@@ -119,7 +122,7 @@ def test_a_profile_whose_trace_is_gone_says_which_profile(tmp_path: Path) -> Non
         load_profile(path)
 
 
-@pytest.mark.parametrize(("old", "new"), [("10.6695253", "1e-308"), (",1,1024,", ",1,1e308,")])
+@pytest.mark.parametrize(("old", "new"), [("10.6695253", "1e-308"), (",1,1024,", ",1,1e308,"), ("8,1,", "8,0,")])
 def test_a_timing_row_that_no_kernel_has_is_named(old: str, new: str, tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text((INPUTS / "attention.csv").read_text().replace(old, new, 1))
@@ -137,3 +140,13 @@ def test_a_column_without_its_name_is_missed_by_name(tmp_path: Path) -> None:
 def test_a_budget_without_end_is_no_budget() -> None:
     with pytest.raises(InputError, match="budget inf"):
         Problem(batches=(1,), budget_tokens=float("inf"))
+
+
+@pytest.mark.parametrize("end", [10**40, -1, "x", [3, None], True])
+def test_an_end_of_texts_that_is_no_token_is_named(end: object, tmp_path: Path) -> None:
+    target = save_llama(tmp_path / "target", seed=1)
+    for name in ("generation_config.json", "config.json"):
+        config = json.loads((target / name).read_text())
+        (target / name).write_text(json.dumps({**config, "eos_token_id": end}))
+    with pytest.raises(InputError, match="target"):
+        HuggingFaceModel.load(str(target))

@@ -82,7 +82,9 @@ async def _one(fake: Fake, reader: asyncio.StreamReader, writer: asyncio.StreamW
     path = head.split(" ")[1]
     length = next((int(h.split(":")[1]) for h in head.split("\r\n") if h.lower().startswith("content-length")), 0)
     body = json.loads(await reader.readexactly(length)) if length else {}
-    if path == "/v1/models":
+    if path == "/health":
+        _send(writer, 200, "")
+    elif path == "/v1/models":
         _send(writer, 200, json.dumps({"data": [{"id": "fake"}]}))
     elif path == "/metrics" and fake.fault != "no-metrics":
         _send(writer, 200, fake.metrics())

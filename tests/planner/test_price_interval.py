@@ -47,13 +47,16 @@ def test_published_eagle3_on_vllm_is_promised_as_it_was_served() -> None:
 
 @needs_shared
 def test_the_same_served_with_its_own_rates_is_promised_within_its_interval() -> None:
-    """The issue's rates by position, its measured 1.75x with K = 4 and 1.71x with K = 5; once K = 5 at 2.46x."""
+    """The issue's rates by position, its measured 1.75x with K = 4 and 1.71x with K = 5; once K = 5 at 2.46x.
+
+    The constants are those of the issue and of a run of vLLM that was faster, each with the same weight.
+    """
     ranks = str(DATA / "faults" / "vllm20780_eagle3_pos.yaml")
     inputs = load_inputs(Names(ranks=ranks, drafter="eagle3"))
     (bucket,) = make_plan(Problem(batches=(1,), context=300), inputs, command="test").buckets
     assert bucket.num_speculative_tokens in (4, 5)
     assert bucket.speedup is not None
-    assert bucket.speedup.value == pytest.approx(1.71, rel=0.1)
+    assert bucket.speedup.value == pytest.approx(1.71, rel=0.12)
     assert bucket.speedup.low is not None
     assert bucket.speedup.high is not None
     assert bucket.speedup.low < 1.71 < 1.75 < bucket.speedup.high
@@ -130,7 +133,18 @@ def test_what_is_published_of_another_generation_is_not_taken_and_is_said() -> N
     old = replace(hardware, measurement=replace(hardware.measurement, engine="vllm-0.6.3"))
     found, ours = served_constants(old, "eagle3"), served_constants(hardware, "eagle3")
     assert (found.basis, found.steps, found.runs_of) == (ConstantsFrom.TYPICAL, TYPICAL, "vLLM V1")
-    assert ours.runs_of == "vLLM V1, April to July 2025"
+    assert ours.runs_of == "vLLM V1, H100, bf16, tp 1, April to July 2025"
+
+
+def test_what_the_constants_are_from_is_said() -> None:
+    def said(**names: str) -> list[str]:
+        inputs = load_inputs(Names(ranks="eagle3-llama-3.1-8b-mt-bench", drafter="eagle3", **names))  # type: ignore[arg-type]
+        return [note.text for note in inputs.notes(8, 300, 4) if "engine adds" in note.text]
+
+    (published,) = said(hardware="h200-sxm-sglang-0.5.14")
+    assert "(SGLang 0.5, H200, bf16 and fp8_block, tp 1 to 8, December 2025), not of 0.5.14 itself" in published
+    (typical,) = said(hardware="b200-trtllm-1.3")
+    assert "is not published; typical times count" in typical
 
 
 def test_engines_of_profiles() -> None:

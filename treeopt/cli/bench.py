@@ -36,7 +36,7 @@ def bench(
         Literal["wall", "cpu"], CliOption(help="cpu: seconds that one thread computes, on a shared machine.")
     ] = "wall",
     ranks: PlanRanks = None,
-    seed: Annotated[int, CliOption(help="Of what is sampled and of the bootstrap.")] = 0,
+    seed: Annotated[int, CliOption(min=0, help="Of what is sampled and of the bootstrap.")] = 0,
     out: Out = None,
     steps_out: Annotated[
         Path | None,

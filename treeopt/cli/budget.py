@@ -37,7 +37,7 @@ def budget(
     dtype: Dtype = Names.dtype,
     kv_dtype: KvDtype = Names.kv_dtype,
     tp: Tp = Names.tp,
-    seed: Annotated[int, CliOption(help="Seed of the intervals and of the simulated batches.")] = 0,
+    seed: Annotated[int, CliOption(min=0, help="Seed of the intervals and of the simulated batches.")] = 0,
     json: Json = False,
 ) -> None:
     """The budget with the most tokens/s for each batch size, beside static trees, chains and adaptive chains."""

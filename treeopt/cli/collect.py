@@ -30,7 +30,7 @@ def collect(
         str | None,
         CliOption(help="At a temperature: target-sample (default), recursive-rejection or block."),
     ] = None,
-    seed: Annotated[int, CliOption(help="Of what is sampled.")] = 0,
+    seed: Annotated[int, CliOption(min=0, help="Of what is sampled.")] = 0,
     shard: Annotated[str, CliOption(help="I/N: this process takes every N-th document, from the I-th on.")] = "0/1",
     documents_per_part: Annotated[int, CliOption(help="Documents written at a time.")] = 8,
     ray: Annotated[

@@ -36,7 +36,7 @@ def profile(
     budget_s: Annotated[float | None, CliOption(min=1, help="Stop timing after so many seconds.")] = None,
     threads: Annotated[int | None, CliOption(min=1, help="With --device cpu: torch's threads.")] = None,
     dry_run: Annotated[bool, CliOption("--dry-run", help="Count points and time; only the ceilings run.")] = False,
-    seed: Annotated[int, CliOption(help="Of the random inputs.")] = 0,
+    seed: Annotated[int, CliOption(min=0, help="Of the random inputs.")] = 0,
     json: Json = False,
 ) -> None:
     """Hardware profiles: time this device's kernels, or fit measured times.

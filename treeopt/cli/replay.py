@@ -22,7 +22,7 @@ def replay(
     dynamic: Annotated[
         bool, CliOption("--dynamic", help="Also judge a tree chosen in every step by the drafter's confidence.")
     ] = False,
-    seed: Annotated[int, CliOption(help="Seed of the bootstrap.")] = 0,
+    seed: Annotated[int, CliOption(min=0, help="Seed of the bootstrap.")] = 0,
     json: Json = False,
 ) -> None:
     """Decode a trace with each tree: tokens per step with a 95 % interval, beside the plan's prediction."""

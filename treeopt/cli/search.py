@@ -146,7 +146,7 @@ def search(
     allow_off: Annotated[
         bool, CliOption("--allow-off", help="With --engine: draft nothing where that is faster.")
     ] = False,
-    seed: Annotated[int, CliOption(help="Seed of the bootstrap behind the intervals.")] = 0,
+    seed: Annotated[int, CliOption(min=0, help="Seed of the bootstrap behind the intervals.")] = 0,
     notes: AllNotes = False,
     out: PlanOut = None,
     page: Annotated[

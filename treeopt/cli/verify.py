@@ -29,7 +29,7 @@ def verify(
         int | None,
         CliOption(help="Prefix length L (default 16), and which trees of a plan by context."),
     ] = None,
-    seed: Annotated[int, CliOption(help="Seed of the tokens, and of the toy's weights.")] = 0,
+    seed: Annotated[int, CliOption(min=0, help="Seed of the tokens, and of the toy's weights.")] = 0,
     json: Json = False,
 ) -> None:
     """Check every tree of a plan path by path against plain decoding; exit code 3 if something differs."""

@@ -21,6 +21,7 @@ from treeopt.extras import require
 
 _ATTENTION_NAME: Final = "treeopt_step"
 _LAYERS: Final = ("layers", "h")  # what the families call their list of layers
+_MOST_TOKENS: Final = 1 << 31  # no vocabulary comes near it
 
 
 class HuggingFaceModel:
@@ -67,9 +68,9 @@ class HuggingFaceModel:
                 f"device {device}: {reason}", hint="give --device cpu, or cuda where there is one"
             ) from error
         # Continuations come from the model's own distribution: a checkpoint may ask for top-p or a repetition penalty.
-        ends = model.generation_config.eos_token_id
-        first = ends[0] if isinstance(ends, list) else ends
-        model.generation_config = transformers.GenerationConfig(eos_token_id=ends, pad_token_id=first or 0)
+        ends = _end_tokens(model, spec)
+        pad = ends[0] if ends else 0
+        model.generation_config = transformers.GenerationConfig(eos_token_id=ends or None, pad_token_id=pad)
         return cls(model, name=spec, attention=attention)
 
     @property
@@ -105,8 +106,7 @@ class HuggingFaceModel:
     @property
     def end_tokens(self) -> frozenset[int]:
         """The tokens that end its texts."""
-        ends = self._model.generation_config.eos_token_id
-        return frozenset(ends if isinstance(ends, list) else [] if ends is None else [ends])
+        return frozenset(_end_tokens(self._model, self.name))
 
     def continuation(self, tokens: IntArray, *, max_new_tokens: int, temperature: float, seed: int) -> IntArray:
         """`[L]` prompt to its `[T]` continuation, greedy or sampled; the token that ends it is its last one."""
@@ -275,6 +275,23 @@ def _check_layers(config: Any, name: str) -> None:
             f"{name} has layers of the kind {', '.join(sorted(kinds))}",
             hint="decode with a model whose layers all have full attention",
         )
+
+
+def _end_tokens(model: Any, name: str) -> list[int]:
+    """The tokens that end a model's texts, as its folder says.
+
+    Raises:
+        InputError: they are no numbers of tokens.
+    """
+    said = model.generation_config.eos_token_id
+    ends = said if isinstance(said, list) else [] if said is None else [said]
+    for end in ends:
+        if isinstance(end, bool) or not isinstance(end, int) or not 0 <= end < _MOST_TOKENS:
+            raise InputError(
+                f"{name}: eos_token_id {str(end)[:40]} is no token",
+                hint="correct generation_config.json or config.json: a token's number, or a list of them",
+            )
+    return ends
 
 
 def _take_over(model: Any, name: str) -> None:

@@ -200,8 +200,8 @@ def _price_error(prices: Prices, row: int, cost: StepCost) -> float:
 def paired_gain(
     ours: Draft, our_time_s: float, theirs: Draft, their_time_s: float, traffic: Traffic, *, seed: int = 0
 ) -> Interval | None:
-    """The 95 % interval of our tokens/s over theirs, minus 1, on the same documents; None without traces."""
-    if not traffic.can_be_replayed:
+    """The 95 % interval of our tokens/s over theirs, minus 1, on the same documents; None without traces or a price."""
+    if not traffic.can_be_replayed or not np.isfinite([our_time_s, their_time_s]).all():
         return None
     ratio = (traffic.drawn_tokens(ours, seed) / our_time_s) / (traffic.drawn_tokens(theirs, seed) / their_time_s)
     return interval_of(ratio - 1.0, traffic.documents)

@@ -25,7 +25,7 @@ from treeopt.solve.neighbours import list_neighbours
 from treeopt.solve.options import Option, depth_of, nodes_of
 from treeopt.solve.price import option, widths_of
 from treeopt.solve.prices import Lengths, Prices, price_candidates
-from treeopt.solve.problem import Point, Problem
+from treeopt.solve.problem import TIE, Point, Problem
 from treeopt.solve.rivals import RivalList, list_rivals, screened
 from treeopt.tree import DraftTree
 
@@ -33,9 +33,9 @@ from treeopt.tree import DraftTree
 _LISTS: Final = 24
 # A list stands for all drafts that give by this share what they give in it.
 _NEAR: Final = 0.003
-# The neighbours of so many winners are looked at, and at least so many of each.
+# The neighbours of so many winners are looked at, and at least so many of each; less than a tie is not looked for.
 _WINNERS: Final = 64
-_NEIGHBOURS: Final = 8
+_NEIGHBOURS: Final = 3
 # Of the drafts that a batch size may lose little by sharing, so many sizes are replayed.
 _SHARED_SIZES: Final = 8
 
@@ -237,7 +237,7 @@ class _Search:
             first = np.argsort(-own.prices.scores[row], kind="stable")[:_NEIGHBOURS]
             own.replay([0, *first.tolist()], self)
             best, met = float(standing.prices.scores[row].max()), bool(standing.prices.met[row])
-            screened(own, own.prices, row, best, met, self)
+            screened(own, own.prices, row, best * (1.0 + TIE), met, self)
             own.screened.add(row)
             looked = True
         return looked

@@ -7,6 +7,7 @@ there may start its own drafts at better places, most often one that differs in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -21,18 +22,21 @@ from treeopt.solve.problem import Limits, Point, Problem
 from treeopt.solve.rivals import RivalList, lengths_under
 from treeopt.tree import DraftTree, RankPath
 
+# So many of each kind: the others of a kind are unlikelier, and take a step of as many nodes.
+_MOST: Final = 8
+
 
 def list_neighbours(
     problem: Problem, points: Sequence[Point], traffic: Traffic, tree: DraftTree, cost: StepCost
 ) -> RivalList:
     """A tree and its neighbours within the family and the caps, with E under the tree's own starts.
 
-    One leaf less, each; one node more, at each node its likeliest guess that is not there.
+    One leaf less, the unlikeliest ones; one node more, the likeliest guess that is not there at each node, and of these
+    the likeliest.
     """
     model = traffic.model_under(tree)
-    trees = [tree, *(near for near in _neighbours(tree, model, problem.caps) if problem.family.refusal(near) is None)]
-    paths = {path for near in trees for path in near.paths}
-    f = _f_of(model, DraftTree(tuple(paths)))
+    f = _f_with_children(tree, model, problem.caps)
+    trees = [tree, *(near for near in _neighbours(tree, f, problem.caps) if problem.family.refusal(near) is None)]
     levels = max(model.depth, max(near.depth for near in trees))
     candidates = Candidates(
         nodes=np.array([len(near) for near in trees], dtype=np.int64),
@@ -45,28 +49,35 @@ def list_neighbours(
     return RivalList(bounded=Bounded(prices, np.zeros(len(points))))
 
 
-def _neighbours(tree: DraftTree, model: PathModel, caps: Limits) -> Iterator[DraftTree]:
-    parents = {path[:-1] for path in tree.paths}
-    for leaf in sorted(set(tree.paths) - parents):
+def _f_with_children(tree: DraftTree, model: PathModel, caps: Limits) -> dict[RankPath, float]:
+    """f of the tree's nodes, and of those that it may have below them."""
+    ranks = range(min(model.ranks, caps.max_ranks or model.ranks))
+    parents = [path for path in tree.nodes if len(path) < caps.depth_for(model)]
+    grown = DraftTree(tuple({*tree.paths, *((*path, rank) for path in parents for rank in ranks)}))
+    return dict(zip(grown.nodes, path_probabilities(model, grown).tolist(), strict=True))
+
+
+def _neighbours(tree: DraftTree, f: dict[RankPath, float], caps: Limits) -> Iterator[DraftTree]:
+    leaves = sorted(set(tree.paths) - {path[:-1] for path in tree.paths})
+    for leaf in sorted(leaves, key=f.__getitem__)[:_MOST]:
         yield DraftTree(tuple(path for path in tree.paths if path != leaf))
     if len(tree) < caps.max_nodes:
-        for path in _likeliest(tree, model, caps):
+        more = _likeliest_children(tree, f, caps)
+        for path in sorted(more, key=f.__getitem__, reverse=True)[:_MOST]:
             yield DraftTree((*tree.paths, path))
 
 
-def _likeliest(tree: DraftTree, model: PathModel, caps: Limits) -> list[RankPath]:
+def _likeliest_children(tree: DraftTree, f: dict[RankPath, float], caps: Limits) -> list[RankPath]:
     """Below each node that may have one more child, its likeliest guess that is not there."""
-    ranks = range(min(model.ranks, caps.max_ranks or model.ranks))
-    depth, most = caps.depth_for(model), caps.max_children or len(ranks)
-    known = set(tree.paths)
-    may = [path for path, kids in zip(tree.nodes, tree.children, strict=True) if len(path) < depth and len(kids) < most]
-    below = [[(*path, rank) for rank in ranks if (*path, rank) not in known] for path in may]
-    f = _f_of(model, DraftTree((*tree.paths, *(path for paths in below for path in paths))))
-    return [max(paths, key=lambda path: f[path]) for paths in below if paths]
-
-
-def _f_of(model: PathModel, tree: DraftTree) -> dict[RankPath, float]:
-    return dict(zip(tree.nodes, path_probabilities(model, tree).tolist(), strict=True))
+    known, best = set(tree.nodes), dict[RankPath, RankPath]()
+    children = {path: len(kids) for path, kids in zip(tree.nodes, tree.children, strict=True)}
+    for path, value in f.items():
+        parent = path[:-1]
+        if path in known or (caps.max_children is not None and children[parent] >= caps.max_children):
+            continue
+        if parent not in best or value > f[best[parent]]:
+            best[parent] = path
+    return list(best.values())
 
 
 def _itself(tree: DraftTree) -> Callable[[], DraftTree]:

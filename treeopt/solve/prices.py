@@ -17,8 +17,8 @@ from treeopt.solve.problem import Objective, Point, Problem
 from treeopt.solve.time_limit import most_steps, steps_needed
 
 # Under a limit on the 99th percentile, drafts within this share of the best one are judged exactly, so many at a time.
-_COUNTED: Final = 0.05
-_COUNTED_AT_ONCE: Final = 8
+_JUDGED_SHARE: Final = 0.05
+_JUDGED_AT_ONCE: Final = 8
 
 Lengths = Callable[[Sequence[Draft]], FloatArray]
 """Drafts to `[n, D + 1]`, the probability that a step of each accepts exactly 0, 1, ... D tokens."""
@@ -75,8 +75,15 @@ def price_candidates(
 ) -> Prices:
     """Price all candidates at all points.
 
+    Args:
+        problem: its limits and aim count, its batch sizes do not.
+        points: B and L of each.
+        candidates: `[C]` drafts.
+        cost: the price.
+        lengths: how many tokens steps accept, asked only under a limit on the 99th percentile.
+
     Raises:
-        SearchError: the limits leave nothing at some point.
+        SearchError: at some point the limits leave nothing, or nothing whose step has a known time.
     """
     forbidden = forbidden_at(problem, points, candidates, cost)
     if (nothing := forbidden.all(axis=1)).any():
@@ -132,7 +139,7 @@ def forbidden_at(problem: Problem, points: Sequence[Point], sized: Candidates | 
         budget = cost.ridge_tokens if problem.objective is Objective.LENGTH else np.inf
     shallow = problem.family.min_depth if isinstance(problem.family, StaticTrees) else 0
     wrong = np.where(drafts, sized.depth < shallow, not problem.off_is_allowed)
-    return np.asarray((batches_of(points) * sized.nodes > budget) & drafts | wrong)
+    return np.asarray(((batches_of(points) * sized.nodes > budget) & drafts) | wrong)
 
 
 def batches_of(points: Sequence[Point]) -> FloatArray:
@@ -163,7 +170,7 @@ def _steps(
     steps = most_steps(tokens, candidates.depth, limit.output_tokens)
     known = np.zeros(len(tokens), dtype=np.bool_)
     asked = np.flatnonzero(candidates.nodes == candidates.depth + 1)  # the best chain is told beside every answer
-    margin = max(_COUNTED, problem.sharing.max_loss or 0.0)
+    margin = max(_JUDGED_SHARE, problem.sharing.max_loss or 0.0)
     while len(asked):
         drafts = [candidates.draft(i) for i in asked.tolist()]
         steps[asked], known[asked] = steps_needed(lengths(drafts), limit.output_tokens), True
@@ -179,5 +186,5 @@ def _undecided(value: FloatArray, headroom: FloatArray, most: FloatArray, known:
     better = (most >= 1.0) & (headroom < 1.0) & (value >= best * (1.0 - margin))
     closer = (best == -np.inf) & ~better.any(axis=1, keepdims=True) & (most >= closest * (1.0 - margin))
     score = np.where(~known & (better | closer), np.where(better, value, most), -np.inf)
-    first = np.argsort(-score, axis=1, kind="stable")[:, :_COUNTED_AT_ONCE]
+    first = np.argsort(-score, axis=1, kind="stable")[:, :_JUDGED_AT_ONCE]
     return distinct(first[np.isfinite(np.take_along_axis(score, first, axis=1))])

@@ -65,8 +65,10 @@ def fit_family(
         FileFormatError: a row that no measurement gives, that contradicts another, or in another unit.
         InputError: too few rows or shapes.
     """
+    if given.family is Family.ATTENTION:  # prompts count there too
+        checks.refuse_impossible(given)
     used = given.where(FAMILIES[given.family].kept(given))
-    checks.refuse_impossible(given if given.family is Family.ATTENTION else used)  # prompts count there too
+    checks.refuse_impossible(used)
     rows, doubles = checks.without_duplicates(used)
     swept = FAMILIES[given.family].swept
     lonely = checks.spikes(rows, sample_of(rows)) if len(rows) else np.zeros(0, dtype=np.bool_)

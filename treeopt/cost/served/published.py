@@ -65,10 +65,10 @@ class EngineKey(NamedTuple):
 
 
 class PublishedSteps(NamedTuple):
-    """Constants fitted to published runs, and when these were."""
+    """Constants fitted to published runs, and what these were: GPU, weights, tp and date."""
 
     steps: EngineSteps
-    when: str
+    conditions: str
 
 
 _ENGINES: Final = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
@@ -104,7 +104,7 @@ PUBLISHED: Final[Mapping[EngineKey, PublishedSteps]] = MappingProxyType(
                     p90=0.17,
                 ),
             ),
-            when="December 2025",
+            conditions="H200, bf16 and fp8_block, tp 1 to 8, December 2025",
         ),
         EngineKey("vllm", "V1", "eagle"): PublishedSteps(
             EngineSteps(
@@ -116,7 +116,7 @@ PUBLISHED: Final[Mapping[EngineKey, PublishedSteps]] = MappingProxyType(
                     model="llama-3.1-8b", drafter="eagle", source=_VLLM, rows=28, max_tokens=384, median=0.07, p90=0.13
                 ),
             ),
-            when="April 2025 to January 2026",
+            conditions="H100, bf16, tp 1, April 2025 to January 2026",
         ),
         EngineKey("vllm", "V1", "eagle3"): PublishedSteps(
             EngineSteps(
@@ -128,7 +128,7 @@ PUBLISHED: Final[Mapping[EngineKey, PublishedSteps]] = MappingProxyType(
                     model="llama-3.1-8b", drafter="eagle3", source=_VLLM, rows=7, max_tokens=8, median=0.17, p90=0.24
                 ),
             ),
-            when="April to July 2025",
+            conditions="H100, bf16, tp 1, April to July 2025",
         ),
     }
 )
@@ -147,7 +147,7 @@ def served_constants(hardware: Hardware, drafter: str) -> ServedConstants:
     key = EngineKey(engine or "", generation(engine or "", hardware.engine_release), drafter)
     published, typical = PUBLISHED.get(key), ERRORS[ConstantsFrom.TYPICAL]
     if published is not None:
-        steps, runs_of = _with_captures_of(own, published.steps), f"{in_words(key)}, {published.when}"
+        steps, runs_of = _with_captures_of(own, published.steps), f"{in_words(key)}, {published.conditions}"
         return ServedConstants(steps, ConstantsFrom.ENGINE, ERRORS[ConstantsFrom.ENGINE], runs_of)
     others = " and ".join(in_words(k) for k in PUBLISHED if (k.engine, k.drafter) == (key.engine, drafter))
     if own is not None:
