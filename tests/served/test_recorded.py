@@ -62,7 +62,8 @@ def served(models: Path, folder: Path, prompts: Path) -> list[list[int]]:
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-4000:]
-    texts: list[list[int]] = json.loads(ran.stdout.splitlines()[-1])
+    (found_texts,) = [line for line in ran.stdout.splitlines() if line.startswith("[[")]  # among what vLLM logs
+    texts: list[list[int]] = json.loads(found_texts)
     return texts
 
 

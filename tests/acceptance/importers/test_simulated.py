@@ -162,6 +162,20 @@ def test_sglang_scrapes_of_one_server_two_and_the_time_between(read, seed: int) 
         read(later, simulator.sglang_scrape(run))
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_sglang_scrape_of_texts_that_end_within_a_draft_says_how_far_off_it_may_be(read, seed: int) -> None:
+    """Its tokens are those of the texts, so what was accepted behind their ends is missing."""
+    whole = served(seed, steps=100, longest=seed % 5 + 1)
+    run = simulator.cut_off(whole)
+    found = read(simulator.sglang_scrape(run))
+    right = 1 + sum(s.accepted for s in whole.steps) / len(whole.steps)
+    (said,) = (w for w in found.warnings if "are not counted" in w)
+    more = float(re.search(r"at most ([\d.]+) more", said)[1])  # type: ignore[index]
+    low = found.sources[0].tally.mean_accepted_length
+    assert low <= right + 1e-9
+    assert right <= low + more + 0.0005
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_sglang_log(read, seed: int) -> None:
     run = served(seed, steps=800, longest=seed % 5 + 1)

@@ -2,7 +2,8 @@
 
 Source: sglang 0.5.23, `srt/observability/metrics_collector.py`, `observe_one_finished_request`: all three counters rise
 where a request ends, so their differences between two scrapes are of the same requests. A request's first token is its
-prefill's. The lengths in force are gauges; `spec_accept_length` is of the last interval and is not used.
+prefill's, its last ones are cut to its length (`output_ids_through_stop`). The lengths in force are gauges;
+`spec_accept_length` is of the last interval and is not used.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ VERIFY_CALLS: Final = "sglang:spec_verify_calls_total"
 _TOKENS: Final = "sglang:generation_tokens_total"
 _REQUESTS: Final = "sglang:num_requests_total"
 _STEPS: Final = "sglang:spec_num_steps"
+_SHOWS: Final = 0.005  # tokens per step
 _NODES: Final = "sglang:spec_num_draft_tokens"  # the root counted
 
 
@@ -62,7 +64,16 @@ class SglangMetrics:
             label=label,
             conditions=replace(SERVED, target=model or None),
         )
-        return Report(counts=(counts,))
+        cut = 0 if K is None else min(K * requests, K * steps - accepted)
+        return Report(counts=(counts,), warnings=_uncounted(cut, steps))
+
+
+def _uncounted(cut: int, steps: int) -> tuple[str, ...]:
+    """How far off the length may be, for texts that end within a draft; nothing where it does not show."""
+    if not steps or cut < _SHOWS * steps:
+        return ()
+    told = f"up to {cut} accepted tokens behind the ends of texts are not counted"
+    return (f"{told}: tokens per step are at most {cut / steps:.3f} more",)
 
 
 def _chain(scrape: Scrape) -> int | None:
