@@ -44,3 +44,16 @@ def trtllm_iteration(requests: int, draft_tokens: int, accepted: int) -> dict[st
 def line_for(survival: np.ndarray, drafts: int) -> str:
     """vLLM's line for a survival, rounded to the three decimals that it prints."""
     return vllm_line(drafts, np.round(survival, 3).tolist())
+
+
+# What engines write that were started without speculation.
+OFF = {
+    "vLLM metrics": (
+        "# TYPE vllm:num_requests_running gauge\n"
+        'vllm:num_requests_running{engine="0",model_name="m"} 3.0\n'
+        'vllm:generation_tokens_total{engine="0",model_name="m"} 123456.0\n'
+    ),
+    "SGLang log": "server_args=ServerArgs(model_path='m', speculative_algorithm=None)\n"
+    + "[2026-09-01 10:00:03 TP0] Decode batch, #running-req: 1, #token: 46, token usage: 0.00, cuda graph: True, "
+    "gen throughput (token/s): 4.43, #queue-req: 0\n" * 3,
+}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from check.logs import line_for, vllm_line
+from check.logs import OFF, line_for, vllm_line
 from check.simulated import metrics_of
 from cli.conftest import Run
 from plans import bucket_of, plan_of
@@ -73,6 +73,27 @@ def test_not_active(run: Run, chains: Path, tmp_path: Path) -> None:
     assert ran.code == 3
     assert "plan not active (batch 8)" in ran.out
     assert "12 draft tokens per draft" in ran.out
+
+
+@pytest.mark.parametrize("what", OFF)
+def test_an_engine_without_speculation(run: Run, chains: Path, tmp_path: Path, what: str) -> None:
+    path = tmp_path / "metrics.txt"
+    path.write_text(OFF[what])
+    ran = run("check", chains, "--metrics", path)
+    assert ran.code == 3
+    assert "plan not active (batch 8)" in ran.out
+    assert "speculation is not on" in ran.err
+    ran = run("ranks", "import", path)
+    assert ran.code == 1
+    assert f"{what} without" in ran.err
+    assert "speculation is not on" in ran.err
+
+
+def test_a_plan_is_no_measurement(run: Run, chains: Path) -> None:
+    for command in (("ranks", "import", chains, "--draft-tokens", "3"), ("check", chains, "--metrics", chains)):
+        ran = run(*command)
+        assert ran.code == 1
+        assert "this is a treeopt.plan/2, no measurement" in ran.err
 
 
 def test_inputs_that_are_gone_leave_out_the_regret(run: Run, chains: Path, tmp_path: Path) -> None:

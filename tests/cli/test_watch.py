@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from check.logs import OFF
 from cli.conftest import Run
 from hypothesis import given
 from hypothesis import strategies as st
@@ -213,3 +214,13 @@ def test_the_interval_of_a_share_holds_it(hundreds: int, seed: int, share: float
     assert found.low - 1.5 * reach <= share <= found.high + 1.5 * reach
     half = share_interval(0.5, 900)
     assert (half.low, half.high) == pytest.approx((0.4038, 0.5962), abs=1e-4)
+
+
+def test_a_server_without_speculation_is_told_at_the_first_look(
+    run: Run, serve: Callable[..., Served], plan: Path
+) -> None:
+    server = serve(lambda asked: OFF["vLLM metrics"])
+    assert "speculation is not on" in run("ranks", "watch", server.url, "--for", "3").out
+    ran = run("check", plan, "--url", server.url)
+    assert ran.code == 3
+    assert "plan not active (batch 8)" in ran.out

@@ -15,3 +15,7 @@ class EvidenceError(InputError):
 
 class NoDraftsError(FileFormatError):
     """Metrics that count steps, but no draft in any of them: speculation was off."""
+
+
+class SpeculationOffError(NoDraftsError):
+    """Metrics of an engine that counts no drafts at all, since it was started without speculation."""

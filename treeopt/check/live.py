@@ -162,7 +162,7 @@ def watch(
 
 def endless(metrics: Metrics) -> Decision:
     """Nothing was asked."""
-    return Decision()
+    return Decision(cannot=metrics.off)
 
 
 def for_chain(K: int, *, gate: float) -> Decide:
@@ -171,7 +171,7 @@ def for_chain(K: int, *, gate: float) -> Decide:
     def decide(metrics: Metrics) -> Decision:
         known = [source for source in metrics.sources if source.steps]
         if not known:
-            return Decision()
+            return Decision(cannot=metrics.off)
         longest = max(len(source.survival) if source.survival is not None else 0 for source in known)
         if not longest:
             why = "only a mean is counted, which says nothing of single positions"
@@ -197,11 +197,11 @@ def for_plan(plan: Plan, *, gate: float, batch: int | None, into: list[CheckRepo
     def decide(metrics: Metrics) -> Decision:
         report = check_plan(plan, metrics, gate=gate, batch=batch)
         into[:] = [report]
-        if report.findings and not metrics.drafted_nothing:
+        if report.findings and (metrics.off or not metrics.drafted_nothing):
             told = "; ".join(f"{f.kind.value} ({f.where}): {f.seen}" for f in report.findings)
             return Decision(decided=f"the plan does not hold: {told}")
         if not report.comparisons:
-            return Decision()
+            return Decision(cannot=metrics.off)
         if any(c.change.measured_error is None for c in report.comparisons):
             return Decision(cannot=f"chance cannot be told from change: {'; '.join(report.notes)}")
         if any(c.verdict == "cannot tell" for c in report.comparisons):

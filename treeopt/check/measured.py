@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from treeopt.acceptance.conversions import survival_from_conditional
-from treeopt.acceptance.errors import NoDraftsError
+from treeopt.acceptance.errors import NoDraftsError, SpeculationOffError
 from treeopt.acceptance.importers import ImportedSource, read_evidence
 from treeopt.acceptance.loading import is_profile, is_trace, load_profile
 from treeopt.acceptance.paths import PathCounts
@@ -68,13 +68,17 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Metrics:
-    """All that the files hold; `drafted_nothing` is true where they count steps but no draft."""
+    """All that the files hold.
+
+    `drafted_nothing` is true where they count steps but no draft; `off` says why none ever will be, or is empty.
+    """
 
     kind: str
     sources: tuple[Measured, ...]
     windows: tuple[LogWindow, ...]
     drafted_nothing: bool
     warnings: tuple[str, ...]
+    off: str = ""
 
 
 def read_metrics(paths: Sequence[Path], kind: str | None = None, draft_tokens: int | None = None) -> Metrics:
@@ -91,6 +95,9 @@ def read_metrics(paths: Sequence[Path], kind: str | None = None, draft_tokens: i
         )
     try:
         imported = read_evidence(files, kind, draft_tokens)
+    except SpeculationOffError as error:
+        off = str(error)
+        return Metrics(kind="metrics", sources=(), windows=(), drafted_nothing=True, warnings=(off,), off=off)
     except NoDraftsError:
         return Metrics(kind=kind or "metrics", sources=(), windows=(), drafted_nothing=True, warnings=())
     windows = tuple(w for file in files for w in read_windows(file, imported.kind))

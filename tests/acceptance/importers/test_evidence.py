@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from check.logs import OFF, sglang_line
 from shared import SHARED, needs_shared
 
 from treeopt.acceptance.importers import KINDS, read_evidence
@@ -50,12 +51,30 @@ def npz() -> bytes:
         (npz(), "a trace (NPZ) is no import"),
         (npz()[:-30], "a damaged zip file"),
         ("format: treeopt.ranks/1\n", "a treeopt file already"),
+        ("# mine\nformat: treeopt.plan/2\nacceptance_length: 1.4\n", "this is a treeopt.plan/2, no measurement"),
+        ('{\n  "format": "treeopt.watch/1",\n  "acceptance_length": 2.1\n}', "a treeopt.watch/1, no measurement"),
+        ('{"format":"treeopt.export/2","proof":"vllm:spec_decode_num_drafts"}', "a treeopt.export/2, no measurement"),
         ("mc_sim_7b_63 = [[0], [1]]", "a list of draft trees"),
         ("hello", "nothing in it is known as evidence"),
     ],
 )
 def test_files_without_evidence_are_refused_with_the_reason(refusal, text: str | bytes, words: str) -> None:
     assert words in str(refusal(text))
+
+
+def test_without_speculation_is_told_from_the_whole_file(read, refusal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine's other lines stand before and behind those that count drafts."""
+    monkeypatch.setattr("treeopt.files.opening.CHUNK_BYTES", 7)
+    vllm, sglang = OFF.values()
+    counted = "".join(
+        f'vllm:spec_decode_num_{name}_total{{engine="0"}} {n}\n'
+        for name, n in (("drafts", 10), ("draft_tokens", 30), ("accepted_tokens", 15))
+    )
+    assert read(vllm + counted).kind == "vllm-prometheus"
+    assert read(sglang + sglang_line(8, 2.5) + "\n" + sglang, draft_tokens=3).kind == "sglang-log"
+    assert "vLLM metrics without spec_decode counters: speculation is not on" in str(refusal(vllm))
+    assert read(counted + vllm).kind == "vllm-prometheus"
+    assert "is vLLM metrics without speculation, " in str(refusal(vllm, counted))
 
 
 def test_the_refusal_lists_what_was_looked_for(refusal) -> None:

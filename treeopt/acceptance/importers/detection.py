@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import re
 import zipfile
 from typing import Final
 
+from treeopt.acceptance.errors import SpeculationOffError
 from treeopt.acceptance.importers.kinds import KINDS, ImportKind
 from treeopt.acceptance.importers.length_tables import K_TO_LENGTH, LENGTH_COLUMN
+from treeopt.acceptance.importers.reading import ImportJob, Reading
 from treeopt.acceptance.importers.summary import MEAN_PHRASE
 from treeopt.errors import InputError
 from treeopt.files.evidence_lines import SourceFile
@@ -16,12 +19,32 @@ _HEAD_BYTES: Final = 4096
 
 # Files that people have at hand and that look like evidence, with what they are instead.
 _OTHERS: Final = {
-    b"format: treeopt.": "a treeopt file already: use it as it is",
-    b'"treeopt.': "a treeopt file already: use it as it is",
     b'"acceptance_rate_per_pos"': "a configuration for vLLM: its rates were typed in, not measured by this file",
     b"mc_sim_7b_63": "a list of draft trees, not a measurement",
     b"--speculative-config": "a description of options, not a measurement",
 }
+
+_OWN_FORMAT: Final = re.compile(rb"""^[\s{]*["']?format["']?:\s*["']?(treeopt\.[\w-]+/\d+)""", re.MULTILINE)
+_OWN_EVIDENCE: Final = b"treeopt.ranks/"
+
+
+def _off(name: str, counters: str) -> ImportKind:
+    """What an engine writes where it was started without speculation."""
+
+    def read(job: ImportJob) -> Reading:
+        raise SpeculationOffError(
+            f"{job.file.name}: {name} without {counters}: speculation is not on",
+            hint=f"start the engine with a drafter; give the whole file, if {counters} were filtered out of it",
+        )
+
+    return ImportKind(name=f"{name} without speculation", what=name, words=(), read=read)
+
+
+# By lines that stand in them whether the engine drafts or not; none is a kind to ask for.
+_OFF: Final = (
+    (re.compile(rb"^vllm:\w+[{ ]", re.MULTILINE), _off("vLLM metrics", "spec_decode counters")),
+    (re.compile(rb"Decode batch[.,][^\n]{0,40}#running-req:"), _off("SGLang log", "accept lengths")),
+)
 
 
 def detect(file: SourceFile) -> ImportKind:
@@ -40,7 +63,7 @@ def detected(file: SourceFile) -> ImportKind | None:
     """The kind whose words the file contains, if there is one.
 
     Raises:
-        InputError: the file cannot be read, is empty, compressed or binary.
+        InputError: the file cannot be read, is empty, compressed, binary, or a document of treeopt's own.
     """
     chunks = file.chunks()
     head = next(chunks, b"")
@@ -48,14 +71,29 @@ def detected(file: SourceFile) -> ImportKind | None:
         raise file.error("the file is empty", hint="give the file that the engine wrote")
     if binary := _binary_kind(file, head):
         return binary
-    window, by_phrase = b"", None
+    _refuse_own(file, head)
+    window, by_phrase, off = b"", None, None
     for chunk in itertools.chain([head], chunks):
         # Words may straddle two chunks, and a kind that comes first may have its words just behind another's.
         window = window[-_HEAD_BYTES:] + chunk
         if _kind_of(window) and (found := _kind_of(window + next(chunks, b""))):
             return found
         by_phrase = by_phrase or _told_by_phrase(window.decode(errors="replace"))
-    return by_phrase
+        off = off or next((kind for line, kind in _OFF if line.search(window)), None)
+    return by_phrase or off
+
+
+def _refuse_own(file: SourceFile, head: bytes) -> None:
+    """A plan states lengths too, and they are answers: taken as measured they would confirm themselves."""
+    found = _OWN_FORMAT.search(head[:_HEAD_BYTES])
+    if found is None:
+        return
+    if found[1].startswith(_OWN_EVIDENCE):
+        raise file.error("a treeopt file already: use it as it is", hint=f"--ranks {file.path}")
+    raise file.error(
+        f"this is a {found[1].decode()}, no measurement of acceptance",
+        hint="give what an engine or a benchmark wrote: a log, its /metrics, a report",
+    )
 
 
 def _told_by_phrase(text: str) -> ImportKind | None:
