@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -133,7 +134,8 @@ def test_intervals_tighten_and_an_error_above_the_gate_goes_on(run: Run, serve: 
     server = serve(growing(vllm))
     ran = run("ranks", "watch", server.url, "--interval-s", "0.05", "--for", "3", "--gate", "0.02")
     polls = [line for line in ran.err.splitlines() if " steps, E " in line]
-    reach = [float(line.split("±")[1].split(";")[0]) for line in polls]
+    ends = [re.findall(r"E \S+ \[([\d.]+), ([\d.]+)\]", line)[0] for line in polls]
+    reach = [round(float(high) - float(low), 2) for low, high in ends]
     assert len(polls) > 1
     assert reach == sorted(reach, reverse=True)
     assert "decided: chains of 3" in ran.out

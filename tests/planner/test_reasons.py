@@ -72,7 +72,8 @@ def test_plain_decoding_is_faster_by_what_it_gains_not_by_what_the_plan_loses(in
     plan = plan_for(slow, "vllm", 512)
     (bucket,) = plan.buckets
     assert bucket.plain is not None
-    gain = bucket.plain.tokens_per_s.value / bucket.tokens_per_s.value - 1.0
+    gain = max(1.0 / at.speedup - 1.0 for at in bucket.by_batch if at.speedup is not None)
+    assert gain >= bucket.plain.tokens_per_s.value / bucket.tokens_per_s.value - 1.0
     assert gain > 0.1
     assert any(f"plain decoding would be up to {gain:.1%} faster" in note.text for note in plan.notes)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import isfinite
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import ClassVar
 from treeopt.acceptance.dynamic_tree import dynamic_tree_shape
 from treeopt.acceptance.model import PathModel
 from treeopt.acceptance.traffic import Traffic
-from treeopt.answer import Estimate, Note
+from treeopt.answer import PRICE_LEVEL, Estimate, Note
 from treeopt.cost.step_cost import StepCost
 from treeopt.draft_family import Draft, DynamicTree, in_words
 from treeopt.draft_words import NODES, DraftWords
@@ -23,6 +23,7 @@ from treeopt.files.typed import Count, Whole
 from treeopt.plan.plan import Plan
 from treeopt.plan.reading import load_plan
 from treeopt.planner.inputs import Inputs, inputs_of
+from treeopt.planner.price_interval import speedup_over
 from treeopt.planner.wording import price_warnings, words_in
 from treeopt.solve.choose import paired_gain
 from treeopt.solve.options import Option
@@ -38,13 +39,19 @@ class Standing(StrEnum):
     BETTER = "better"
     TIE = "tie"
     WORSE = "worse"
+    NOT_KNOWN = "not known"
 
     @classmethod
     def of(cls, gain: Estimate) -> Standing:
-        """From a gain in tokens/s: +0.4 % is a tie, +2 % [-1 %, +5 %] too, +2 % [+1 %, +3 %] is better."""
+        """From a gain in tokens/s: +0.4 % is a tie, +2 % [-1 %, +5 %] too, +2 % [+1 %, +3 %] is better.
+
+        Where the interval has the price's error in it, +9 % [-27 %, +41 %] is not known.
+        """
         unclear = gain.low is not None and gain.high is not None and gain.low <= 0.0 <= gain.high
-        if abs(gain.value) <= TIE or unclear:
+        if abs(gain.value) <= TIE:
             return cls.TIE
+        if unclear:
+            return cls.NOT_KNOWN if gain.level == PRICE_LEVEL else cls.TIE
         return cls.BETTER if gain.value > 0.0 else cls.WORSE
 
 
@@ -93,7 +100,8 @@ class Rival:
 class Comparison:
     """One rival at one bucket's largest batch and context, each priced at its own draft starts.
 
-    `gain` is the plan's tokens/s over the rival's, minus 1, with its 95 % interval where traces allow one.
+    `gain` is the plan's tokens/s over the rival's, minus 1: with its 95 % interval where traces allow one, and against
+    plain decoding with the 80 % interval of a speedup, which has the price's error in it.
     `unmeasured_nodes` of the rival lie beyond the evidence and count as never accepted.
     """
 
@@ -117,7 +125,7 @@ class Comparison:
 
     @property
     def verdict(self) -> Standing:
-        """A tie within 0.5 %, or where the documents cannot tell the two apart."""
+        """A tie within 0.5 %, or where the documents cannot tell the two apart; not known where the price cannot."""
         return Standing.of(self.gain)
 
 
@@ -215,16 +223,34 @@ def compare_with(plan: Plan, rival: Rival, inputs: Inputs) -> list[Comparison]:
                 hint="compare with a measured draft, or name the --model and --hardware that carry the table on",
             )
         outside = sum(len(path) > reach.depth or max(path) >= reach.ranks for path in evidence.tree_of(draft).paths)
-        interval = paired_gain(bucket.draft, ours.step_time_s, draft, theirs.step_time_s, evidence)
         found.append(
             Comparison(
                 batch=point.batch,
                 context=point.context,
                 rival=rival.name,
-                gain=estimate(ours.tokens_per_s.value / theirs.tokens_per_s.value - 1.0, interval),
+                gain=_gain(replace(ours, acceptance_length=bucket.acceptance_length), theirs, inputs),
                 plan=ours,
                 other=theirs,
                 unmeasured_nodes=outside,
             )
         )
     return found
+
+
+def _gain(ours: Option, theirs: Option, inputs: Inputs) -> Estimate:
+    """Tokens/s over the other's, minus 1.
+
+    Two drafts share most of their price's error, and documents tell them apart. Between a draft and none it stays, as
+    in the plan's speedup: 1.09 [0.73, 1.41] times plain decoding are +9 % [-27 %, +41 %], and plain decoding's gain
+    over that draft is -8 % [-29 %, +37 %].
+    """
+    if inputs.price_error is None or (ours.depth > 0) == (theirs.depth > 0):
+        interval = paired_gain(ours.draft, ours.step_time_s, theirs.draft, theirs.step_time_s, inputs.evidence)
+        return estimate(ours.tokens_per_s.value / theirs.tokens_per_s.value - 1.0, interval)
+    draft, plain = (ours, theirs) if ours.depth else (theirs, ours)
+    ratio = speedup_over(draft, plain, inputs.price_error)
+    assert ratio.low is not None
+    assert ratio.high is not None
+    if ours.depth:
+        return replace(ratio, value=ratio.value - 1.0, low=ratio.low - 1.0, high=ratio.high - 1.0)
+    return replace(ratio, value=1.0 / ratio.value - 1.0, low=1.0 / ratio.high - 1.0, high=1.0 / ratio.low - 1.0)

@@ -245,11 +245,12 @@ def _of_floor(target: Target, best: Restricted) -> list[str]:
             f"nothing is drafted at {where}: acceptance was seen to collapse after such a phase, as the drafter's "
             "state ages (NVIDIA/TensorRT-LLM#16888); leave --allow-off out to draft at all batch sizes"
         ]
-    slower = [b for b in best.buckets if b.speedup is not None and b.speedup.value < 1.0]
+    listed = [(b, at.speedup) for b in best.buckets for at in b.by_batch if at.speedup is not None]
+    slower = [(b, speedup) for b, speedup in listed if speedup < 1.0]
     if not slower or target.allow_off:
         return []
-    where = ", ".join(dict.fromkeys(batches_in_words(*b.batch) for b in slower))
-    most = max(1.0 / b.speedup.value - 1.0 for b in slower if b.speedup is not None)
+    where = ", ".join(dict.fromkeys(batches_in_words(*b.batch) for b, _ in slower))
+    most = max(1.0 / speedup - 1.0 for _, speedup in slower)
     may = best.form.format.limits.refusal(OFF) is None
     way = "add --allow-off to draft nothing there" if may else "the engine cannot be told to draft nothing there"
     return [f"plain decoding would be up to {most:.1%} faster at {where}: {way}"]

@@ -31,7 +31,8 @@ def report(plan: Plan, width: int) -> RenderableType:
     how = words_in(plan)
     if len(plan.buckets) == 1:
         return Group(plan_heading(plan), one_bucket(plan.buckets[0], how, plan.weights))
-    return Group(plan_heading(plan), bucket_table(plan, width), *ends_line(plan), legend(how), *_over_weights(plan))
+    below = legend(how, speedups=[bucket.speedup for bucket in plan.buckets])
+    return Group(plan_heading(plan), bucket_table(plan, width), *ends_line(plan), below, *_over_weights(plan))
 
 
 def _over_weights(plan: Plan) -> list[Text]:
@@ -93,7 +94,8 @@ def one_bucket(bucket: Bucket, how: DraftWords, weights: Sequence[BatchWeight] =
         ]
     if len(bucket.by_batch) > 1:
         parts += [batches_table(bucket, weights), Text()]
-    return Group(*parts, alternatives(bucket, how), legend(how), Text(), because(bucket, how))
+    below = legend(how, speedups=[bucket.speedup])
+    return Group(*parts, alternatives(bucket, how), below, Text(), because(bucket, how))
 
 
 def _verdict(bucket: Bucket, how: DraftWords) -> Text:
