@@ -8,7 +8,7 @@ mean over all positions flatters the tree (`ALL_POSITIONS_FLATTER`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -78,7 +78,8 @@ def replay_accepted(trace: Trace, accepted: IntArray) -> Replay:
     for walk in trace.walks:
         tokens = accepted[walk.rows].astype(np.int64) + 1
         starts, complete = _visits(walk, tokens), walk.begun[:-1]
-        for total, values in zip(sums, (starts * tokens, starts, tokens * complete, complete), strict=True):
+        counted: tuple[npt.NDArray[Any], ...] = (starts * tokens, starts, tokens * complete, complete)
+        for total, values in zip(sums, counted, strict=True):
             total[walk.numbers] = np.add.reduceat(values, walk.firsts, dtype=np.int64)
     emitted, steps, position_tokens, positions = sums
     return Replay(phases=trace.depth, tokens=emitted, steps=steps, position_tokens=position_tokens, positions=positions)
