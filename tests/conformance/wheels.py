@@ -49,7 +49,7 @@ def sdist_texts(project: str, version: str, *members: str) -> list[str]:
     name = f"{project.replace('-', '_')}-{version}"
     if not (CACHE / f"{name}.tar.gz").exists():
         CACHE.mkdir(parents=True, exist_ok=True)
-        only = ("--no-deps", "--no-binary", ":all:", "--no-build-isolation")
+        only = ("--no-deps", "--no-binary", project)  # pip asks the source for its metadata, which builds nothing
         _pip("download", *only, "-q", f"{project}=={version}", "-d", str(CACHE))
     with tarfile.open(CACHE / f"{name}.tar.gz") as opened:
         found = [opened.extractfile(f"{name}/{member}") for member in members]
