@@ -29,9 +29,10 @@ def test_killed_at_every_change(number: int, tmp_path: Path) -> None:
     if WRITINGS[number] in _LONG and "TREEOPT_KILL_ALL" not in os.environ:
         pytest.skip("takes minutes: set TREEOPT_KILL_ALL")
     code = f"from pathlib import Path; from files.killing import *; print(kills(WRITINGS[{number}], Path(sys.argv[1])))"
-    paths = {"PYTHONPATH": ":".join(path for path in sys.path if path)}
+    # One thread: a process that is forked from one whose threads have computed waits for them for ever.
+    around = os.environ | {"PYTHONPATH": ":".join(path for path in sys.path if path), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False, env=paths
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False, env=around
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert int(done.stdout) >= 10  # over an old file and over none: opened, written, synced, in place
