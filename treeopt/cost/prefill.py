@@ -45,8 +45,7 @@ def prefill_s(step: ModelStep, prompts: Prompts, *, running: int) -> float:
     Its tokens run through the kernels of those steps; each attends to the ones before it, half of its own chunk on
     average. A prompt of 4 tokens in chunks of 2 attends to 1.5 keys, then to 3.5.
     """
-    network = step.model.shard(step.tp)
-    target = ForwardPass(network=network, times=step.times, formats=step.formats, kv_dtype=step.cache_dtype, tp=step.tp)
+    target = step.target
     total, begun, alone = 0.0, 0, _kernels_s(target, running)
     while begun < prompts.tokens:
         tokens = min(prompts.chunk_tokens, prompts.tokens - begun)

@@ -13,6 +13,7 @@ from treeopt.cost.cliff import cliff
 from treeopt.cost.drafter import Drafter
 from treeopt.cost.engine import EngineSteps
 from treeopt.cost.formats import Dtype, WeightFormats
+from treeopt.cost.forward_pass import ForwardPass
 from treeopt.cost.kernels.attention import GroupedAttention
 from treeopt.cost.kernels.experts import MOST_CORRELATION, MOST_SKEW
 from treeopt.cost.kernels.family import Family
@@ -61,6 +62,11 @@ class ModelStep:
         _ = self._tables  # shares out, or says why that cannot be
 
     @property
+    def target(self) -> ForwardPass:
+        """The target's kernels on one GPU of the group."""
+        return self._tables.target
+
+    @property
     def ridge_tokens(self) -> float:
         """Tokens per step at which streaming the weights takes as long as the arithmetic."""
         return self.times.ridge_tokens(self.formats.layers)
@@ -79,11 +85,11 @@ class ModelStep:
     @property
     def memory_bytes(self) -> int:
         """Memory that the weights of target and drafter take on each GPU; KV caches come on top."""
-        return self._tables.target.network.weight_bytes(self.dtype) + round(self._tables.drafting.weight_bytes)
+        return self.target.network.weight_bytes(self.dtype) + round(self._tables.drafting.weight_bytes)
 
     def kv_bytes(self, context: int) -> int:
         """KV caches and states of one request per GPU, the drafter's included."""
-        return round(self._tables.target.cache_bytes(context) + self._tables.drafting.cache_bytes(context))
+        return round(self.target.cache_bytes(context) + self._tables.drafting.cache_bytes(context))
 
     def largest_batch(self, context: int, memory_bytes: float) -> int:
         """How many requests of `context` tokens a GPU's memory holds beside the weights; 0 for none."""
@@ -142,7 +148,7 @@ class ModelStep:
         return self._layers_s(self.engine.padded(tokens))
 
     def _layers_s(self, tokens: FloatArray) -> FloatArray:
-        target = self._tables.target
+        target = self.target
         return target.layers_s(tokens) + target.experts_s(tokens) + target.lm_head_s(tokens)
 
     def scaled(self, term: Term | str, factor: float) -> ModelStep:
@@ -160,7 +166,7 @@ class ModelStep:
     def notes(self, *, batch: int, nodes: int, context: int) -> list[str]:
         """Sentences on where steps of up to `batch`, `nodes` and `context` leave what was measured or meet a cliff."""
         tokens = int(self.engine.padded(np.array(float(batch * nodes))))
-        reaches = list(self._tables.target.reaches(tokens, requests=batch, queries=nodes, keys=context + nodes))
+        reaches = list(self.target.reaches(tokens, requests=batch, queries=nodes, keys=context + nodes))
         of_engine = self.engine.notes(model=self.model.name, tokens=tokens)
         notes = (*of_engine, self.drafter.note, self._part_drafts(batch, nodes), self.cliff(tokens))
         found = [
